@@ -1,0 +1,22 @@
+//! The Weir server: one process of a cluster. Modules stand in the order in which a request travels.
+
+pub mod config;
+pub mod run;
+
+pub mod clients;
+pub mod command;
+pub mod connection;
+pub mod listener;
+pub mod route;
+pub mod session;
+pub mod shard;
+pub mod topology;
+
+pub mod admin;
+pub mod bootstrap;
+pub mod cluster;
+pub mod identity;
+pub mod info;
+pub mod meta;
+pub mod metrics;
+pub mod node;

@@ -1,0 +1,356 @@
+//! What can be asked of the machine: [`Command`] goes into the log, [`Query`] does not.
+//!
+//! Arguments arrive parsed and range-checked; what depends on state is checked in apply.
+//! Both are encoded with postcard behind a version byte (see [`Batch`]).
+
+use crate::{EntryId, SlotRange, Stamp};
+use alloc::vec::Vec;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// A key, byte for byte as the client sent it.
+pub type Key = Bytes;
+
+/// Commands that share one stamp and one log entry, applied in order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Batch {
+    /// Fixed by the leader.
+    pub stamp: Stamp,
+    /// Applied in this order.
+    pub commands: Vec<Command>,
+}
+
+/// A write. Adding variants goes at the end: positions are permanent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Command {
+    /// XADD.
+    Xadd(Xadd),
+    /// XDEL. Answers the number deleted.
+    Xdel { key: Key, ids: Vec<EntryId> },
+    /// XTRIM. Answers the number removed.
+    Xtrim { key: Key, trim: Trim },
+    /// XSETID.
+    Xsetid { key: Key, last_id: EntryId, entries_added: Option<u64>, max_deleted_id: Option<EntryId> },
+    /// XGROUP CREATE | SETID | DESTROY | CREATECONSUMER | DELCONSUMER.
+    Xgroup { key: Key, group: Bytes, change: GroupChange },
+    /// XREADGROUP. Answers `Reply::Streams`, or `Reply::NilArray` when there is nothing (the server may then park).
+    Xreadgroup(Xreadgroup),
+    /// XACK. Ids arrive unparsed: with a missing key or group they are not validated.
+    Xack { key: Key, group: Bytes, ids: Vec<Bytes> },
+    /// XCLAIM.
+    Xclaim(Xclaim),
+    /// XAUTOCLAIM.
+    Xautoclaim {
+        key: Key,
+        group: Bytes,
+        consumer: Bytes,
+        min_idle_ms: u64,
+        start: EntryId,
+        count: u64,
+        justid: bool,
+    },
+    /// DEL and UNLINK. Answers the number of keys removed.
+    Del { keys: Vec<Key> },
+    /// SET.
+    Set(Set),
+    /// RENAME / RENAMENX.
+    Rename { from: Key, to: Key, only_if_absent: bool },
+    /// EXPIRE, PEXPIRE, EXPIREAT, PEXPIREAT, with the deadline or the delta in milliseconds.
+    Expire { key: Key, when: ExpireWhen, condition: ExpireCondition },
+    /// PERSIST.
+    Persist { key: Key },
+    /// Proposed by a leader that met keys whose deadline has passed: those due at the stamp are deleted.
+    ExpireDue { keys: Vec<Key> },
+    /// MULTI .. EXEC: one unit, all in one log entry. Answers an array of replies.
+    Exec(Vec<Op>),
+    /// The slots this shard serves from here on (first entry of a new shard; later migrations).
+    SetOwnedSlots { ranges: Vec<SlotRange> },
+    /// Settings that change outcomes, as replicated state.
+    Configure(Settings),
+    /// FLUSHALL / FLUSHDB: every key of the shard goes.
+    Flush,
+    /// Consumer seen-time of a reader that goes on waiting (kept cheap; answers nothing). Reserved for the server.
+    TouchConsumer { key: Key, group: Bytes, consumer: Bytes },
+}
+
+/// One element of a transaction.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Op {
+    /// A write.
+    Command(Command),
+    /// A read, answered from the state inside the transaction. Uses the batch's stamp as time.
+    Query(Query),
+    /// A command that the server answers itself (PING, ECHO inside MULTI): the reply stands ready.
+    Answer(ReadyAnswer),
+}
+
+/// A reply known before apply.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum ReadyAnswer {
+    /// Simple string.
+    Simple(Bytes),
+    /// Bulk string.
+    Bulk(Bytes),
+    /// Error text with prefix: a syntax error that surfaces only in EXEC.
+    Error(Bytes),
+}
+
+/// XADD.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Xadd {
+    /// Stream.
+    pub key: Key,
+    /// NOMKSTREAM.
+    pub no_mkstream: bool,
+    /// MAXLEN / MINID, applied after the add.
+    pub trim: Option<Trim>,
+    /// `*`, `ms-*` or explicit.
+    pub id: AddId,
+    /// Field, value, field, value ...; never empty, even length.
+    pub fields: Vec<Bytes>,
+}
+
+/// How XADD chooses the id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AddId {
+    /// `*`: from the stamp and the last id.
+    Auto,
+    /// `ms-*`: next free sequence in this millisecond.
+    AutoSeq(u64),
+    /// Explicit.
+    Given(EntryId),
+}
+
+/// MAXLEN / MINID.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trim {
+    /// What stays.
+    pub to: TrimTo,
+    /// `~`: whole blocks only.
+    pub approximate: bool,
+    /// LIMIT: most entries removed by this call; `None` = not given (default 100 x block entries when `~`, else none); `Some(0)` = no limit.
+    pub limit: Option<u64>,
+}
+
+/// Threshold of a trim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TrimTo {
+    /// At most this many entries stay.
+    MaxLen(u64),
+    /// Entries below this id go.
+    MinId(EntryId),
+}
+
+/// XGROUP's changes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum GroupChange {
+    /// CREATE. BUSYGROUP if present.
+    Create { at: GroupStart, mkstream: bool, entries_read: Option<i64> },
+    /// SETID.
+    SetId { at: GroupStart, entries_read: Option<i64> },
+    /// DESTROY. 1 or 0.
+    Destroy,
+    /// CREATECONSUMER. 1 or 0.
+    CreateConsumer { consumer: Bytes },
+    /// DELCONSUMER. Answers how many pending entries went with it.
+    DelConsumer { consumer: Bytes },
+}
+
+/// Where a group starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GroupStart {
+    /// `$`.
+    Last,
+    /// An id.
+    Id(EntryId),
+}
+
+/// XREADGROUP.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Xreadgroup {
+    /// Group name.
+    pub group: Bytes,
+    /// Consumer name; created when absent.
+    pub consumer: Bytes,
+    /// COUNT; `None` = no limit (0 and negative too).
+    pub count: Option<u64>,
+    /// NOACK.
+    pub noack: bool,
+    /// Keys with `>` or an id.
+    pub keys: Vec<(Key, GroupReadId)>,
+    /// A parked reader that was woken asks again: its consumer's seen-time is not touched when there is nothing.
+    pub woken: bool,
+}
+
+/// `>` or history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GroupReadId {
+    /// `>`: entries never delivered to the group.
+    New,
+    /// The consumer's own pending entries after this id.
+    After(EntryId),
+}
+
+/// XCLAIM.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Xclaim {
+    /// Stream.
+    pub key: Key,
+    /// Group.
+    pub group: Bytes,
+    /// New owner; created when absent.
+    pub consumer: Bytes,
+    /// Only entries idle at least this long.
+    pub min_idle_ms: u64,
+    /// Entries to claim.
+    pub ids: Vec<EntryId>,
+    /// IDLE / TIME: the last one given wins.
+    pub delivery_time: ClaimTime,
+    /// RETRYCOUNT.
+    pub retry_count: Option<u64>,
+    /// FORCE.
+    pub force: bool,
+    /// JUSTID.
+    pub justid: bool,
+    /// LASTID.
+    pub last_id: Option<EntryId>,
+}
+
+/// Delivery time set by XCLAIM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ClaimTime {
+    /// Neither: now.
+    Now,
+    /// IDLE ms: now minus this; negative becomes now.
+    Idle(i64),
+    /// TIME unix-ms: future or negative becomes now.
+    At(i64),
+}
+
+/// SET.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Set {
+    /// Key.
+    pub key: Key,
+    /// Value.
+    pub value: Bytes,
+    /// EX/PX (delta) or EXAT/PXAT (deadline), in ms.
+    pub expire: Option<ExpireWhen>,
+    /// KEEPTTL.
+    pub keep_ttl: bool,
+    /// NX / XX.
+    pub condition: SetCondition,
+    /// GET: answer the old value.
+    pub get: bool,
+}
+
+/// NX / XX of SET.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SetCondition {
+    /// Always.
+    Always,
+    /// NX.
+    IfAbsent,
+    /// XX.
+    IfPresent,
+}
+
+/// A time to live or a deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExpireWhen {
+    /// Milliseconds from the stamp; zero and negative delete at once.
+    In(i64),
+    /// Unix milliseconds; the past deletes at once.
+    At(i64),
+}
+
+/// NX XX GT LT of the EXPIRE family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExpireCondition {
+    /// Always.
+    Always,
+    /// NX.
+    IfNone,
+    /// XX.
+    IfSome,
+    /// GT.
+    IfLater,
+    /// LT.
+    IfSooner,
+}
+
+/// Settings that change what a command does; replicated, never read from a node's configuration in apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// `stream-node-max-entries`; 0 = no bound.
+    pub stream_node_max_entries: u32,
+    /// `stream-node-max-bytes`; 0 = no bound.
+    pub stream_node_max_bytes: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { stream_node_max_entries: 100, stream_node_max_bytes: 4096 }
+    }
+}
+
+/// A read.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Query {
+    /// XLEN.
+    Xlen { key: Key },
+    /// XRANGE / XREVRANGE (`reverse`). Bounds are inclusive. `count`: `Some(0)` answers a nil array if the key exists.
+    Xrange { key: Key, start: EntryId, end: EntryId, count: Option<u64>, reverse: bool },
+    /// XREAD. `$` and `+` are resolved against the state at the call.
+    Xread { keys: Vec<(Key, ReadId)>, count: Option<u64> },
+    /// XPENDING, summary or (with `range`) extended.
+    Xpending { key: Key, group: Bytes, range: Option<PendingRange> },
+    /// XINFO STREAM [FULL [COUNT n]]; `full`: `None` = short form, `Some(0)` = everything.
+    XinfoStream { key: Key, full: Option<u64> },
+    /// XINFO GROUPS.
+    XinfoGroups { key: Key },
+    /// XINFO CONSUMERS.
+    XinfoConsumers { key: Key, group: Bytes },
+    /// GET.
+    Get { key: Key },
+    /// EXISTS: a key given twice counts twice.
+    Exists { keys: Vec<Key> },
+    /// TYPE.
+    Type { key: Key },
+    /// TTL / PTTL / EXPIRETIME / PEXPIRETIME.
+    Ttl { key: Key, seconds: bool, absolute: bool },
+    /// DUMP of a missing key: nil. Of a present one: refused until the format is built.
+    Dump { key: Key },
+    /// CLUSTER COUNTKEYSINSLOT.
+    CountKeysInSlot { slot: crate::Slot },
+    /// CLUSTER GETKEYSINSLOT.
+    GetKeysInSlot { slot: crate::Slot, count: u64 },
+    /// Number of keys of the shard (part of DBSIZE).
+    KeyCount,
+}
+
+/// Where XREAD starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReadId {
+    /// Entries after this id.
+    After(EntryId),
+    /// `$`: after the last generated id.
+    Last,
+    /// `+`: the last entry still present.
+    LastEntry,
+}
+
+/// Extended XPENDING.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PendingRange {
+    /// IDLE.
+    pub min_idle_ms: u64,
+    /// Inclusive.
+    pub start: EntryId,
+    /// Inclusive.
+    pub end: EntryId,
+    /// Most rows.
+    pub count: u64,
+    /// Only this consumer's.
+    pub consumer: Option<Bytes>,
+}
