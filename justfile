@@ -1,0 +1,90 @@
+# The front door. `ops/setup` installs what these recipes need; CI calls the same recipes.
+
+set shell := ["bash", "-euo", "pipefail", "-c"]
+export PATH := justfile_directory() / ".venv/bin:" + env("PATH")
+
+# cargo profile of the binaries the recipes run: dev, ci (optimised, with assertions) or release
+profile := env("WEIR_PROFILE", "release")
+target := justfile_directory() / "target" / (if profile == "dev" { "debug" } else { profile })
+
+# what can be done here
+list:
+    @just --list --unsorted
+
+# a whole local cluster in one process on ports 7001-7003
+dev *args: build
+    {{target}}/weir dev {{args}}
+
+# three separate processes on this machine, until Ctrl-C
+cluster *args: build
+    ops/cluster run --weir {{target}}/weir {{args}}
+
+# the programs (weir, weir-sim, process-test, weir-bench)
+build:
+    cargo build --profile {{profile}} --workspace --bins
+
+# format everything
+fmt:
+    cargo fmt --all
+
+# format check, clippy without warnings
+lint:
+    cargo fmt --all --check
+    cargo clippy --profile {{ if profile == "release" { "dev" } else { profile } }} --workspace --all-targets -- -D warnings
+
+# unit and integration tests (nextest if installed), then doc tests
+test *args:
+    ops/cargo-test {{args}}
+
+# one simulated run: just sim smoke --seed 1
+sim scenario="smoke" *args="--seed 1":
+    cargo run --profile {{profile}} -p weir-sim --bin weir-sim -- run {{scenario}} {{args}}
+
+# the same seed twice gives the same bytes
+meta seed="1":
+    ops/same-bytes {{profile}} {{seed}}
+
+# smoke seeds, one after another
+sim-seeds first="1" last="10": build
+    for seed in $(seq {{first}} {{last}}); do {{target}}/weir-sim run smoke --seed "$seed" >/dev/null || { echo "seed $seed failed; replay: just sim smoke --seed $seed"; exit 1; }; done; echo "seeds {{first}} to {{last}} are clean"
+
+# the conformance corpus against three processes
+compat: build
+    ops/cluster run --weir {{target}}/weir --quiet -- ops/compat
+
+# redis-py, ioredis, redis-cli against three processes
+clients: build
+    ops/cluster run --weir {{target}}/weir --quiet -- ops/clients
+
+# corpus and clients over one cluster
+compat-and-clients: build
+    ops/cluster run --weir {{target}}/weir --quiet -- bash -c 'ops/compat && ops/clients'
+
+# faults against three processes, checked from what clients saw
+process-test seconds="60" *args: build
+    {{target}}/process-test --seconds {{seconds}} {{args}}
+
+# numbers beside redis-server (--quick, --json FILE)
+bench *args:
+    cargo build --release --bin weir --bin weir-bench
+    target/release/weir-bench {{args}}
+
+# what CI runs
+ci:
+    ops/ci
+
+# everything, long: for the night
+nightly:
+    ops/ci --night
+
+# everything CI checks; changes no file
+verify: ci
+
+# the one recipe that edits
+fix:
+    cargo fmt --all
+    cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+
+# licences, bans, sources (needs cargo-deny)
+deny:
+    cargo deny check bans licenses sources
