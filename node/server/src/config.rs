@@ -212,7 +212,10 @@ impl Config {
     fn check(&self) -> Result<(), ConfigError> {
         let fail = |text: String| Err(ConfigError(text));
         if self.port == 0 || self.port > PORT_MAX {
-            return fail(format!("port {} does not fit: peers use port+10000 and admin port+20000, so choose 1..={PORT_MAX}", self.port));
+            return fail(format!(
+                "port {} does not fit: peers use port+10000 and admin port+20000, so choose 1..={PORT_MAX}",
+                self.port
+            ));
         }
         for member in &self.cluster {
             if member.port == 0 || member.port > PORT_MAX {
@@ -222,17 +225,30 @@ impl Config {
                 return fail(format!("cluster: the name {} stands there twice", member.name));
             }
             if self.cluster.iter().filter(|m| m.host == member.host && m.port == member.port).count() > 1 {
-                return fail(format!("cluster: the address {}:{} stands there twice", member.host, member.port));
+                return fail(format!(
+                    "cluster: the address {}:{} stands there twice",
+                    member.host, member.port
+                ));
             }
         }
         if ![0, 1, 3, 5].contains(&self.replicas) {
-            return fail(format!("replicas = {} is not possible: choose 1, 3 or 5, or 0 for the default", self.replicas));
+            return fail(format!(
+                "replicas = {} is not possible: choose 1, 3 or 5, or 0 for the default",
+                self.replicas
+            ));
         }
         if !self.cluster.is_empty() && self.replicas as usize > self.cluster.len() {
-            return fail(format!("replicas = {} needs as many nodes, `cluster` names {}", self.replicas, self.cluster.len()));
+            return fail(format!(
+                "replicas = {} needs as many nodes, `cluster` names {}",
+                self.replicas,
+                self.cluster.len()
+            ));
         }
         if self.shards > 1024 {
-            return fail(format!("shards = {} is too many: each is a Raft group of its own, choose at most 1024", self.shards));
+            return fail(format!(
+                "shards = {} is too many: each is a Raft group of its own, choose at most 1024",
+                self.shards
+            ));
         }
         if self.heartbeat_ms == 0 || self.election_timeout_ms_min < 3 * self.heartbeat_ms {
             return fail(format!(
@@ -275,11 +291,17 @@ impl Config {
             return fail("--dir is missing: where may this node keep its data?".into());
         }
         if self.cluster.is_empty() {
-            return fail("--cluster is missing: list all nodes as n1=HOST:PORT,n2=HOST:PORT,n3=HOST:PORT".into());
+            return fail(
+                "--cluster is missing: list all nodes as n1=HOST:PORT,n2=HOST:PORT,n3=HOST:PORT".into(),
+            );
         }
         let Some(me) = self.me() else {
             let names: Vec<&str> = self.cluster.iter().map(|m| m.name.as_str()).collect();
-            return fail(format!("--name {} is not in --cluster, which lists {}", self.name, names.join(", ")));
+            return fail(format!(
+                "--name {} is not in --cluster, which lists {}",
+                self.name,
+                names.join(", ")
+            ));
         };
         if me.port != self.port {
             return fail(format!("--port {} disagrees with --cluster, which lists {me}", self.port));
@@ -391,7 +413,12 @@ pub fn manual() -> Vec<Setting> {
             help.push('\n');
         } else if let Some((key, default)) = line.split_once(" = ") {
             let (key, default) = (key.to_owned(), default.to_owned());
-            settings.push(Setting { key, section: section.clone(), help: help.trim_end().to_owned(), default });
+            settings.push(Setting {
+                key,
+                section: section.clone(),
+                help: help.trim_end().to_owned(),
+                default,
+            });
         } else {
             help.clear();
         }
@@ -406,7 +433,12 @@ fn default_table() -> toml::Table {
     }
 }
 
-fn merge_file(merged: &mut toml::Table, defaults: &toml::Table, path: &Path, text: &str) -> Result<(), ConfigError> {
+fn merge_file(
+    merged: &mut toml::Table,
+    defaults: &toml::Table,
+    path: &Path,
+    text: &str,
+) -> Result<(), ConfigError> {
     let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
         let line = e.span().map_or(1, |span| line_of(text, span.start));
         ConfigError(format!("{} line {line}: {}", path.display(), first_line(e.message())))
@@ -546,7 +578,8 @@ mod tests {
     use super::*;
 
     fn sources(file: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Sources {
-        let owned = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        let owned =
+            |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
         Sources {
             file: Some((PathBuf::from("weir.toml"), file.to_owned())),
             environment: owned(environment),
@@ -580,7 +613,10 @@ mod tests {
 
     #[test]
     fn an_unknown_key_is_named_with_its_line_and_the_nearest_key() {
-        assert_eq!(error("port = 1\nmaxclient = 5\n", &[], &[]), "weir.toml line 2: unknown key `maxclient`; did you mean `maxclients`?");
+        assert_eq!(
+            error("port = 1\nmaxclient = 5\n", &[], &[]),
+            "weir.toml line 2: unknown key `maxclient`; did you mean `maxclients`?"
+        );
         assert_eq!(
             error("", &[("zzzzzzzzzzzz", "1")], &[]),
             "environment variable WEIR_ZZZZZZZZZZZZ: unknown key `zzzzzzzzzzzz`; `weir config` lists all keys"
@@ -589,29 +625,49 @@ mod tests {
 
     #[test]
     fn a_wrong_value_is_blamed_on_the_place_it_came_from() {
-        assert_eq!(error("\nport = \"x\"\n", &[], &[]), "weir.toml line 2, key port: expected a whole number, found `x`");
-        assert_eq!(error("port = true\n", &[], &[]), "weir.toml line 1, key port: expected integer, found boolean");
-        assert_eq!(error("", &[("port", "x")], &[]), "environment variable WEIR_PORT: expected a whole number, found `x`");
+        assert_eq!(
+            error("\nport = \"x\"\n", &[], &[]),
+            "weir.toml line 2, key port: expected a whole number, found `x`"
+        );
+        assert_eq!(
+            error("port = true\n", &[], &[]),
+            "weir.toml line 1, key port: expected integer, found boolean"
+        );
+        assert_eq!(
+            error("", &[("port", "x")], &[]),
+            "environment variable WEIR_PORT: expected a whole number, found `x`"
+        );
         assert!(error("", &[], &[("port", "70000")]).starts_with("flag --port: "));
-        assert!(error("durability = \"never\"\n", &[], &[]).starts_with("weir.toml line 1, key durability: unknown variant"));
-        assert!(error("", &[], &[("cluster", "n1")]).starts_with("flag --cluster: `n1` is not NAME=HOST:PORT"));
+        assert!(
+            error("durability = \"never\"\n", &[], &[])
+                .starts_with("weir.toml line 1, key durability: unknown variant")
+        );
+        assert!(
+            error("", &[], &[("cluster", "n1")]).starts_with("flag --cluster: `n1` is not NAME=HOST:PORT")
+        );
         assert!(error("port = \n", &[], &[]).starts_with("weir.toml line 1: "));
     }
 
     #[test]
     fn sizes_take_a_suffix() {
-        let config = Config::load(&sources("wal-segment-bytes = \"1mb\"\n", &[("maxmemory", "2gb")], &[])).unwrap();
+        let config =
+            Config::load(&sources("wal-segment-bytes = \"1mb\"\n", &[("maxmemory", "2gb")], &[])).unwrap();
         assert_eq!((config.wal_segment_bytes, config.maxmemory), (1 << 20, 2 << 30));
     }
 
     #[test]
     fn start_says_what_is_missing() {
-        let text = |flags: &[(&str, &str)]| Config::load(&sources("", &[], flags)).unwrap().check_start().unwrap_err().0;
+        let text = |flags: &[(&str, &str)]| {
+            Config::load(&sources("", &[], flags)).unwrap().check_start().unwrap_err().0
+        };
         assert!(text(&[]).starts_with("--name is missing"));
         assert!(text(&[("name", "n1")]).starts_with("--dir is missing"));
         assert!(text(&[("name", "n1"), ("dir", "d")]).starts_with("--cluster is missing"));
         let list = ("cluster", "n1=h:7001,n2=h:7002");
-        assert_eq!(text(&[("name", "n4"), ("dir", "d"), list]), "--name n4 is not in --cluster, which lists n1, n2");
+        assert_eq!(
+            text(&[("name", "n4"), ("dir", "d"), list]),
+            "--name n4 is not in --cluster, which lists n1, n2"
+        );
         let flags = [("name", "n2"), ("dir", "d"), list];
         assert_eq!(text(&flags), "--port 7001 disagrees with --cluster, which lists n2=h:7002");
     }
