@@ -1,0 +1,22 @@
+//! Free ports on the loopback address.
+
+use std::net::TcpListener;
+
+/// Peer and admin ports lie this far above the client port.
+pub const OFFSETS: [u16; 3] = [0, 10_000, 20_000];
+
+/// A client port P such that P to P+`nodes`-1 and their peer and admin ports are free at the moment. All stay below
+/// the range that systems give to outgoing connections.
+///
+/// # Panics
+/// When nothing is free.
+pub fn free_ports(nodes: u16) -> u16 {
+    (0..500)
+        .map(|_| rand::random_range(8_000..12_000u16))
+        .find(|&first| {
+            (first..first + nodes).all(|port| {
+                OFFSETS.iter().all(|&offset| TcpListener::bind(("127.0.0.1", port + offset)).is_ok())
+            })
+        })
+        .expect("no free ports between 8000 and 12000")
+}
