@@ -1,1 +1,258 @@
-//! (to come)
+//! The client connections of this node, for CLIENT LIST, KILL and INFO, and for the limit on their number.
+
+use bytes::Bytes;
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// All connections by number. Numbers rise and are never used again.
+#[derive(Debug, Default)]
+pub struct Clients(Mutex<Registry>);
+
+#[derive(Debug, Default)]
+struct Registry {
+    last_id: u64,
+    open: BTreeMap<u64, Arc<Client>>,
+}
+
+/// What others may know and do about one connection.
+#[derive(Debug)]
+pub struct Client {
+    /// Its number.
+    pub id: u64,
+    /// Other end.
+    pub addr: SocketAddr,
+    /// This end.
+    pub local_addr: SocketAddr,
+    /// Monotonic time at which it was accepted.
+    pub since: Duration,
+    state: Mutex<State>,
+    killed: AtomicBool,
+    waker: AtomicWaker,
+}
+
+/// What CLIENT LIST shows of a connection beyond its addresses.
+#[derive(Debug, Default, Clone)]
+pub struct State {
+    /// CLIENT SETNAME.
+    pub name: Bytes,
+    /// CLIENT SETINFO LIB-NAME.
+    pub library_name: Bytes,
+    /// CLIENT SETINFO LIB-VER.
+    pub library_version: Bytes,
+    /// Name of the command last received.
+    pub command: &'static str,
+    /// Monotonic time of the last input.
+    pub active: Duration,
+    /// Protocol version.
+    pub proto: i64,
+    /// Queued commands; `None` outside a transaction.
+    pub queued: Option<usize>,
+    /// READONLY.
+    pub readonly: bool,
+}
+
+/// Kinds of connections that CLIENT LIST TYPE tells apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientType {
+    /// Every client.
+    Normal,
+    /// Kinds that do not connect here.
+    Other,
+}
+
+/// Which connections are meant. All conditions must hold.
+#[derive(Debug, Clone, Default)]
+pub struct ClientFilter {
+    /// One of these numbers.
+    pub ids: Option<Vec<u64>>,
+    /// Of this type.
+    pub kind: Option<ClientType>,
+    /// With this other end, `ip:port`.
+    pub addr: Option<String>,
+    /// With this own end.
+    pub local_addr: Option<String>,
+    /// Not the caller.
+    pub skip_me: bool,
+    /// At least this old, in seconds.
+    pub age_s_min: u64,
+}
+
+impl Clients {
+    /// Registers a connection, unless `max` are open.
+    pub fn register(
+        &self,
+        max: usize,
+        addr: SocketAddr,
+        local_addr: SocketAddr,
+        now: Duration,
+    ) -> Option<Arc<Client>> {
+        let mut registry = self.0.lock();
+        if registry.open.len() >= max {
+            return None;
+        }
+        registry.last_id += 1;
+        let client = Arc::new(Client {
+            id: registry.last_id,
+            addr,
+            local_addr,
+            since: now,
+            state: Mutex::new(State { active: now, proto: 2, command: "NULL", ..State::default() }),
+            killed: AtomicBool::new(false),
+            waker: AtomicWaker::new(),
+        });
+        registry.open.insert(client.id, client.clone());
+        Some(client)
+    }
+
+    /// Forgets a closed connection.
+    pub fn remove(&self, id: u64) {
+        self.0.lock().open.remove(&id);
+    }
+
+    /// Number of open connections.
+    pub fn len(&self) -> usize {
+        self.0.lock().open.len()
+    }
+
+    /// Whether none is open.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Those that `filter` means, by number. `me` is the caller.
+    pub fn matching(&self, filter: &ClientFilter, me: u64, now: Duration) -> Vec<Arc<Client>> {
+        let all: Vec<Arc<Client>> = self.0.lock().open.values().cloned().collect();
+        all.into_iter().filter(|client| client.fits(filter, me, now)).collect()
+    }
+
+    /// Closes those that `filter` means, the caller last and after its answer; how many.
+    pub fn kill(&self, filter: &ClientFilter, me: u64, now: Duration) -> usize {
+        let meant = self.matching(filter, me, now);
+        meant.iter().for_each(|client| client.kill());
+        meant.len()
+    }
+
+    /// Closes all connections, at shutdown.
+    pub fn kill_all(&self) {
+        let all: Vec<Arc<Client>> = self.0.lock().open.values().cloned().collect();
+        all.iter().for_each(|client| client.kill());
+    }
+}
+
+impl Client {
+    /// Changes what is shown.
+    pub fn update(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock());
+    }
+
+    /// A copy of what is shown.
+    pub fn state(&self) -> State {
+        self.state.lock().clone()
+    }
+
+    /// Closes the connection after what is ready was sent.
+    pub fn kill(&self) {
+        self.killed.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Whether it was killed. The connection's task is woken when it is.
+    pub fn poll_killed(&self, cx: &mut std::task::Context<'_>) -> bool {
+        self.waker.register(cx.waker());
+        self.killed.load(Ordering::Acquire)
+    }
+
+    fn fits(&self, filter: &ClientFilter, me: u64, now: Duration) -> bool {
+        filter.ids.as_ref().is_none_or(|ids| ids.contains(&self.id))
+            && filter.kind.is_none_or(|kind| kind == ClientType::Normal)
+            && filter.addr.as_ref().is_none_or(|addr| *addr == self.addr.to_string())
+            && filter.local_addr.as_ref().is_none_or(|addr| *addr == self.local_addr.to_string())
+            && !(filter.skip_me && self.id == me)
+            && now.saturating_sub(self.since).as_secs() >= filter.age_s_min
+    }
+
+    /// One line of CLIENT LIST, with its line end.
+    pub fn line(&self, now: Duration) -> String {
+        let state = self.state();
+        let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+        let mut flags = String::new();
+        for (set, flag) in [(state.queued.is_some(), 'x'), (state.readonly, 'r')] {
+            if set {
+                flags.push(flag);
+            }
+        }
+        if flags.is_empty() {
+            flags.push('N');
+        }
+        let mut line = String::new();
+        let _ = writeln!(
+            line,
+            "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 multi={} \
+             watch=0 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r \
+             cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+            self.id,
+            self.addr,
+            self.local_addr,
+            text(&state.name),
+            now.saturating_sub(self.since).as_secs(),
+            now.saturating_sub(state.active).as_secs(),
+            state.queued.map_or(-1, |n| n as i64),
+            state.command,
+            state.proto,
+            text(&state.library_name),
+            text(&state.library_version),
+        );
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    #[test]
+    fn the_number_of_connections_is_bounded_and_places_come_back() {
+        let clients = Clients::default();
+        let open = |port| clients.register(2, addr(port), addr(7001), Duration::ZERO);
+        let (first, second) = (open(1), open(2));
+        assert!(open(3).is_none());
+        clients.remove(first.unwrap().id);
+        assert_eq!(open(3).unwrap().id, 3);
+        drop(second);
+    }
+
+    #[test]
+    fn a_kill_means_those_that_fit_all_conditions() {
+        let clients = Clients::default();
+        let me = clients.register(9, addr(1), addr(7001), Duration::ZERO).unwrap();
+        let old = clients.register(9, addr(2), addr(7001), Duration::ZERO).unwrap();
+        let young = clients.register(9, addr(3), addr(7001), Duration::from_secs(60)).unwrap();
+        let now = Duration::from_secs(61);
+        let count = |filter: ClientFilter| clients.matching(&filter, me.id, now).len();
+        assert_eq!(count(ClientFilter::default()), 3);
+        assert_eq!(count(ClientFilter { skip_me: true, ..Default::default() }), 2);
+        assert_eq!(count(ClientFilter { skip_me: true, age_s_min: 30, ..Default::default() }), 1);
+        assert_eq!(count(ClientFilter { addr: Some("127.0.0.1:3".into()), ..Default::default() }), 1);
+        assert_eq!(count(ClientFilter { kind: Some(ClientType::Other), ..Default::default() }), 0);
+        assert_eq!(
+            count(ClientFilter { ids: Some(vec![old.id]), addr: Some("x".into()), ..Default::default() }),
+            0
+        );
+        young.update(|state| state.name = Bytes::from_static(b"worker"));
+        assert!(
+            young.line(now).starts_with(
+                "id=3 addr=127.0.0.1:3 laddr=127.0.0.1:7001 fd=0 name=worker age=1 idle=1 flags=N"
+            )
+        );
+    }
+}

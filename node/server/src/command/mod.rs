@@ -1,1 +1,198 @@
-//! (to come)
+//! From arguments to a request, and from a reply to bytes.
+//!
+//! [`table`] holds one row a command; [`parse`] turns arguments into a [`Request`]; [`introspect`] answers
+//! `COMMAND`; [`reply`] is the only place that knows protocol versions.
+
+pub mod glob;
+pub mod introspect;
+pub mod parse;
+pub mod reply;
+pub mod syntax;
+pub mod table;
+
+use crate::clients::ClientFilter;
+use bytes::Bytes;
+use parse::Refused;
+use std::time::Duration;
+use table::Row;
+use weir_resp::Proto;
+use weir_stream::{Command, Query, Refusal, Reply};
+
+/// A parsed call.
+#[derive(Debug)]
+pub enum Request {
+    /// Goes into the log of the shard of its keys.
+    Write(Command, Option<Block>),
+    /// Is answered from a shard's state.
+    Read(Query, Option<Block>),
+    /// Is answered by the node.
+    Control(Control),
+    /// The answer is known already.
+    Ready(Reply),
+}
+
+/// `BLOCK`: how long to wait when there is nothing; `None` is for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block(pub Option<Duration>);
+
+impl Request {
+    fn write(command: Command) -> Request {
+        Request::Write(command, None)
+    }
+
+    fn read(query: Query) -> Request {
+        Request::Read(query, None)
+    }
+}
+
+/// What the node answers itself.
+#[derive(Debug)]
+pub enum Control {
+    /// PING, with or without a message.
+    Ping(Option<Bytes>),
+    /// ECHO.
+    Echo(Bytes),
+    /// QUIT.
+    Quit,
+    /// RESET.
+    Reset,
+    /// HELLO.
+    Hello {
+        /// Version to change to.
+        proto: Option<Proto>,
+        /// SETNAME.
+        name: Option<Bytes>,
+    },
+    /// CLIENT.
+    Client(ClientCall),
+    /// READONLY and READWRITE.
+    ReadOnly(bool),
+    /// ASKING.
+    Asking,
+    /// MULTI.
+    Multi,
+    /// EXEC.
+    Exec,
+    /// DISCARD.
+    Discard,
+    /// INFO with its sections.
+    Info(Vec<Bytes>),
+    /// CONFIG GET with its patterns.
+    ConfigGet(Vec<Bytes>),
+    /// CLUSTER, with all arguments.
+    Cluster(Vec<Bytes>),
+    /// DBSIZE.
+    DbSize,
+    /// FLUSHALL and FLUSHDB.
+    Flush,
+    /// TIME.
+    Time,
+    /// WAIT.
+    Wait {
+        /// Other voters wanted.
+        replicas: usize,
+        /// `None` waits for ever.
+        timeout: Option<Duration>,
+    },
+    /// WAITAOF.
+    WaitAof {
+        /// 1 when this node must have it synced.
+        local: usize,
+        /// Other voters wanted.
+        replicas: usize,
+        /// `None` waits for ever.
+        timeout: Option<Duration>,
+    },
+}
+
+impl Control {
+    /// Whether the answer depends on what this connection sent before, so that those answers must come first.
+    pub fn looks_at_state(&self) -> bool {
+        matches!(
+            self,
+            Control::Info(_)
+                | Control::Cluster(_)
+                | Control::DbSize
+                | Control::Flush
+                | Control::Wait { .. }
+                | Control::WaitAof { .. }
+                | Control::Client(
+                    ClientCall::Unblock { .. } | ClientCall::Kill(_) | ClientCall::KillAddress(_)
+                )
+        )
+    }
+}
+
+/// CLIENT's subcommands.
+#[derive(Debug)]
+pub enum ClientCall {
+    /// ID.
+    Id,
+    /// INFO.
+    Info,
+    /// GETNAME.
+    GetName,
+    /// SETNAME.
+    SetName(Bytes),
+    /// SETINFO LIB-NAME.
+    SetLibraryName(Bytes),
+    /// SETINFO LIB-VER.
+    SetLibraryVersion(Bytes),
+    /// LIST.
+    List(ClientFilter),
+    /// KILL with options; answers how many.
+    Kill(ClientFilter),
+    /// KILL addr:port; answers OK or an error.
+    KillAddress(ClientFilter),
+    /// UNBLOCK.
+    Unblock {
+        /// Connection.
+        id: u64,
+        /// With an error instead of as by timeout.
+        error: bool,
+    },
+    /// REPLY.
+    Reply(ReplyMode),
+}
+
+/// CLIENT REPLY.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplyMode {
+    /// Answers are sent.
+    On,
+    /// Answers are not sent.
+    Off,
+    /// The next answer is not sent.
+    Skip,
+}
+
+/// Looks up, checks and parses `args`, whose first element is the name.
+///
+/// # Errors
+/// [`Refused`]: unknown command, wrong arity or a syntax error, with the text of Redis.
+pub fn parse(args: &[Bytes]) -> Result<(&'static Row, Request), Refused> {
+    let row = table::resolve(args)?;
+    Ok((row, parse_as(row, args)?))
+}
+
+/// Parses `args` for the row that [`table::resolve`] found.
+///
+/// # Errors
+/// [`Refused`]: a syntax error, with the text of Redis.
+pub fn parse_as(row: &'static Row, args: &[Bytes]) -> Result<Request, Refused> {
+    match row.parse {
+        Some(parse) => parse(args),
+        None => Err(table::wrong_arity(row.name)),
+    }
+}
+
+/// An error reply with this text, prefix included.
+pub fn error(text: impl Into<String>) -> Reply {
+    Reply::Error(Refusal::Text(text.into()))
+}
+
+impl From<Refused> for Reply {
+    fn from(refused: Refused) -> Reply {
+        error(refused.0)
+    }
+}

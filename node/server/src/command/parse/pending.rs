@@ -1,0 +1,111 @@
+//! The pending entries of a group: XACK, XPENDING, XCLAIM, XAUTOCLAIM.
+
+use super::*;
+use weir_stream::{ClaimTime, Command, PendingRange, Query, Xclaim};
+
+pub(crate) fn xack(args: &[Bytes]) -> Parsed {
+    Ok(Request::write(Command::Xack {
+        key: args[1].clone(),
+        group: args[2].clone(),
+        ids: args[3..].to_vec(),
+    }))
+}
+
+pub(crate) fn xpending(args: &[Bytes]) -> Parsed {
+    let (key, group) = (args[1].clone(), args[2].clone());
+    if args.len() == 3 {
+        return Ok(Request::read(Query::Xpending { key, group, range: None }));
+    }
+    if !(6..=9).contains(&args.len()) {
+        return Err(Refused::from(SYNTAX));
+    }
+    let mut min_idle_ms = 0;
+    let mut at = 3;
+    if is(&args[3], "IDLE") {
+        min_idle_ms = not_negative(int(&args[4])?);
+        if args.len() < 8 {
+            return Err(Refused::from(SYNTAX));
+        }
+        at = 5;
+    }
+    let count = not_negative(int(&args[at + 2])?);
+    let (start, end) = (interval_start(&args[at])?, interval_end(&args[at + 1])?);
+    let consumer = args.get(at + 3).cloned();
+    let range = Some(PendingRange { min_idle_ms, start, end, count, consumer });
+    Ok(Request::read(Query::Xpending { key, group, range }))
+}
+
+pub(crate) fn xclaim(args: &[Bytes]) -> Parsed {
+    let min_idle_ms = not_negative(int_or(&args[4], "ERR Invalid min-idle-time argument for XCLAIM")?);
+    // Ids run up to the first word that is none; the rest are options.
+    let ids: Vec<EntryId> = args[5..].iter().map_while(|arg| id_or_bound(arg, 0).ok()).collect();
+    let mut claim = Xclaim {
+        key: args[1].clone(),
+        group: args[2].clone(),
+        consumer: args[3].clone(),
+        min_idle_ms,
+        delivery_time: ClaimTime::Now,
+        retry_count: None,
+        force: false,
+        justid: false,
+        last_id: None,
+        ids,
+    };
+    let mut at = 5 + claim.ids.len();
+    while let Some(option) = args.get(at) {
+        let value = args.get(at + 1);
+        at += 2;
+        match value {
+            _ if is(option, "FORCE") => {
+                claim.force = true;
+                at -= 1;
+            }
+            _ if is(option, "JUSTID") => {
+                claim.justid = true;
+                at -= 1;
+            }
+            Some(ms) if is(option, "IDLE") => {
+                claim.delivery_time =
+                    ClaimTime::Idle(int_or(ms, "ERR Invalid IDLE option argument for XCLAIM")?);
+            }
+            Some(ms) if is(option, "TIME") => {
+                claim.delivery_time =
+                    ClaimTime::At(int_or(ms, "ERR Invalid TIME option argument for XCLAIM")?);
+            }
+            Some(count) if is(option, "RETRYCOUNT") => {
+                let count = int_or(count, "ERR Invalid RETRYCOUNT option argument for XCLAIM")?;
+                claim.retry_count = u64::try_from(count).ok();
+            }
+            Some(last) if is(option, "LASTID") => claim.last_id = Some(id(last)?),
+            _ => return Err(Refused::from(format!("ERR Unrecognized XCLAIM option '{}'", text(option)))),
+        }
+    }
+    Ok(Request::write(Command::Xclaim(claim)))
+}
+
+/// Entries that XAUTOCLAIM takes without COUNT.
+const AUTOCLAIM_COUNT_DEFAULT: u64 = 100;
+
+pub(crate) fn xautoclaim(args: &[Bytes]) -> Parsed {
+    let min_idle_ms = not_negative(int_or(&args[4], "ERR Invalid min-idle-time argument for XAUTOCLAIM")?);
+    let start = interval_start(&args[5])?;
+    let (mut count, mut justid) = (AUTOCLAIM_COUNT_DEFAULT, false);
+    let mut at = 6;
+    while at < args.len() {
+        if is(&args[at], "COUNT") && at + 1 < args.len() {
+            // Sixteen bytes an id and ten looks an entry must stay countable.
+            count = match weir_resp::parse_i64(&args[at + 1]) {
+                Some(n) if n > 0 && n <= i64::MAX / 16 => n as u64,
+                _ => return Err(Refused::from("ERR COUNT must be > 0")),
+            };
+            at += 2;
+        } else if is(&args[at], "JUSTID") {
+            justid = true;
+            at += 1;
+        } else {
+            return Err(Refused::from(SYNTAX));
+        }
+    }
+    let (key, group, consumer) = (args[1].clone(), args[2].clone(), args[3].clone());
+    Ok(Request::write(Command::Xautoclaim { key, group, consumer, min_idle_ms, start, count, justid }))
+}
