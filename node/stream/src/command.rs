@@ -22,6 +22,7 @@ pub struct Batch {
 
 /// A write. Adding variants goes at the end: positions are permanent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "a variant's line says what its fields are")]
 pub enum Command {
     /// XADD.
     Xadd(Xadd),
@@ -143,6 +144,7 @@ pub enum TrimTo {
 
 /// XGROUP's changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "a variant's line says what its fields are")]
 pub enum GroupChange {
     /// CREATE. BUSYGROUP if present.
     Create { at: GroupStart, mkstream: bool, entries_read: Option<i64> },
@@ -296,6 +298,7 @@ impl Default for Settings {
 
 /// A read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "a variant's line says what its fields are")]
 pub enum Query {
     /// XLEN.
     Xlen { key: Key },

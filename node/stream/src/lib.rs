@@ -10,16 +10,39 @@
 
 extern crate alloc;
 
+mod block;
+mod codec;
 mod command;
+mod cow_map;
 mod entry_id;
+mod garbage;
+mod group;
+mod keys;
+mod keyspace;
+mod machine;
 mod outcome;
+mod ownership;
+mod pending;
+mod read;
+mod refusal;
 mod reply;
 mod slot;
+mod snapshot;
 mod stamp;
+mod stream;
+mod trim;
+mod unit;
+mod varint;
+mod write;
 
+pub use codec::DecodeError;
 pub use command::*;
 pub use entry_id::{EntryId, IdParseError};
-pub use outcome::{Effect, Garbage, Outcome};
+pub use garbage::Garbage;
+pub use keys::Keys;
+pub use machine::{Answer, GroupReady, GroupStats, Machine, Stats, StreamStats};
+pub use outcome::{Effect, Outcome};
 pub use reply::{Entries, EntryRef, FieldIter, Refusal, Reply};
 pub use slot::{SLOT_COUNT, Slot, SlotRange, key_slot};
+pub use snapshot::{Restore, RestoreError, Snapshot};
 pub use stamp::Stamp;

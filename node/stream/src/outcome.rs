@@ -1,6 +1,6 @@
 //! What applying a command leaves behind: a reply for the client and work for the shell.
 
-use crate::{Reply, Slot};
+use crate::{Garbage, Reply, Slot};
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -19,12 +19,10 @@ pub enum Effect {
     /// Readers parked on `key` must look again: entries came, the key went, its type changed, a group went.
     /// Emitted once a key and unit.
     Wake(Bytes),
+    /// All parked readers must look again: every key went.
+    WakeAll,
     /// A large value left the state; dropping it takes long, so it is dropped in slices elsewhere.
     Garbage(Garbage),
-    /// The shard started or stopped serving slots: parked readers of `slot` must be sent elsewhere.
+    /// The shard stopped serving a slot: parked readers of its keys must be sent elsewhere.
     SlotMoved(Slot),
 }
-
-/// A large value on its way out. Free it in slices off the apply path.
-#[derive(Debug)]
-pub struct Garbage(());

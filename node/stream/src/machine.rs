@@ -1,0 +1,410 @@
+//! The replicated state machine: one match for writes, one for reads.
+
+use crate::cow_map::Start;
+use crate::group::Group;
+use crate::keyspace::{Keyspace, owned_keys};
+use crate::ownership::Ownership;
+use crate::snapshot::{Restore, Snapshot};
+use crate::stream::Stream;
+use crate::unit::Unit;
+use crate::{
+    Command, EntryId, Key, Op, Outcome, Query, ReadId, ReadyAnswer, Refusal, Reply, Settings, Slot,
+    SlotRange, Stamp, key_slot,
+};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// The state of one shard. Cloning is O(1): clones share everything until one of them changes it.
+///
+/// A new machine owns no slots; [`Command::SetOwnedSlots`] is the first entry of a shard's log.
+#[derive(Clone, Default)]
+pub struct Machine {
+    pub(crate) keyspace: Keyspace,
+    pub(crate) owned: Ownership,
+    pub(crate) settings: Settings,
+    pub(crate) last_stamp_ms: u64,
+}
+
+/// Answer to a query.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// What the client is answered.
+    Reply(Reply),
+    /// These keys of the query are due. Propose [`Command::ExpireDue`] for them and ask again after commit: a
+    /// read never hides a key by a local clock.
+    Due(Vec<Key>),
+}
+
+/// What a parked group reader would find.
+#[derive(Debug, Clone, PartialEq)]
+pub enum GroupReady {
+    /// It goes on waiting.
+    Nothing,
+    /// So many entries wait to be delivered; counted no further than [`GroupReady::ENOUGH`].
+    Entries(u64),
+    /// Key or group are gone: the wait ends with this reply.
+    Gone(Reply),
+}
+
+impl GroupReady {
+    /// Where [`GroupReady::Entries`] stops counting.
+    pub const ENOUGH: u64 = 4096;
+}
+
+/// What a shard holds, kept up to date by every command.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Keys of any type.
+    pub keys: u64,
+    /// Keys that hold streams.
+    pub streams: u64,
+    /// Entries of all streams.
+    pub entries: u64,
+    /// Groups of all streams.
+    pub groups: u64,
+    /// Consumers of all groups.
+    pub consumers: u64,
+    /// Pending entries of all groups.
+    pub pending: u64,
+    /// Memory of keys and values in bytes, estimated.
+    pub memory_bytes: u64,
+}
+
+/// One stream, for metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamStats {
+    /// Entries.
+    pub length: u64,
+    /// Entries ever added.
+    pub entries_added: u64,
+    /// First entry, `0-0` without any.
+    pub first_id: EntryId,
+    /// Last id ever given out.
+    pub last_id: EntryId,
+    /// Pending entries of all groups.
+    pub pending: u64,
+    /// Memory in bytes, estimated.
+    pub memory_bytes: u64,
+    /// Groups by name.
+    pub groups: Vec<GroupStats>,
+}
+
+/// One group, for metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupStats {
+    /// Name.
+    pub name: Key,
+    /// Consumers.
+    pub consumers: u64,
+    /// Pending entries.
+    pub pending: u64,
+    /// Entries still to be read; `None` where that is not known.
+    pub lag: Option<u64>,
+    /// Delivery time (Unix ms) of the entry pending longest.
+    pub oldest_delivery_ms: Option<u64>,
+}
+
+impl Machine {
+    /// An empty machine that owns no slots.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Applies one command of the log. The same log makes the same state on every node, whatever `want_reply`
+    /// says: it only spares building the reply where no client waits.
+    ///
+    /// Time is the stamp's, or the last one's if that was later. Keys of the command that are due by then are
+    /// deleted first.
+    pub fn apply(&mut self, stamp: Stamp, command: &Command, want_reply: bool) -> Outcome {
+        self.last_stamp_ms = self.last_stamp_ms.max(stamp.now_ms);
+        let in_exec = matches!(command, Command::Exec(_));
+        let mut unit = Unit::new(self.last_stamp_ms, want_reply, in_exec);
+        let result = match self.foreign_slot(command.keys()) {
+            // Expiry is housekeeping: what moved away in the meantime is passed over there.
+            Some(slot) if !matches!(command, Command::ExpireDue { .. }) => Err(Refusal::NotOwned(slot)),
+            _ => {
+                self.expire_due(&mut unit, command.keys());
+                self.execute(&mut unit, command)
+            }
+        };
+        let reply = if want_reply { result.unwrap_or_else(Reply::Error) } else { Reply::None };
+        Outcome { reply, effects: unit.finish(self) }
+    }
+
+    fn execute(&mut self, unit: &mut Unit, command: &Command) -> Result<Reply, Refusal> {
+        match command {
+            Command::Xadd(add) => self.xadd(unit, add),
+            Command::Xdel { key, ids } => self.xdel(key, ids),
+            Command::Xtrim { key, trim } => self.xtrim(unit, key, trim),
+            Command::Xsetid { key, last_id, entries_added, max_deleted_id } => {
+                self.xsetid(key, *last_id, *entries_added, *max_deleted_id)
+            }
+            Command::Xgroup { key, group, change } => self.xgroup(unit, key, group, change),
+            Command::Xreadgroup(read) => self.xreadgroup(unit, read),
+            Command::Xack { key, group, ids } => self.xack(key, group, ids),
+            Command::Xclaim(claim) => self.xclaim(unit, claim),
+            Command::Xautoclaim { key, group, consumer, min_idle_ms, start, count, justid } => {
+                self.xautoclaim(unit, (key, group, consumer), *min_idle_ms, *start, *count, *justid)
+            }
+            Command::Del { keys } => self.del(unit, keys),
+            Command::Set(set) => self.set(unit, set),
+            Command::Rename { from, to, only_if_absent } => self.rename(unit, from, to, *only_if_absent),
+            Command::Expire { key, when, condition } => self.expire(unit, key, *when, *condition),
+            Command::Persist { key } => self.persist(key),
+            Command::ExpireDue { .. } => Ok(Reply::Ok),
+            Command::Exec(ops) => Ok(self.exec(unit, ops)),
+            Command::SetOwnedSlots { ranges } => self.set_owned_slots(unit, ranges),
+            Command::Configure(settings) => {
+                self.settings = *settings;
+                Ok(Reply::Ok)
+            }
+            Command::Flush => self.flush(unit),
+            Command::TouchConsumer { key, group, consumer } => {
+                self.touch_consumer(unit, key, group, consumer);
+                Ok(Reply::None)
+            }
+        }
+    }
+
+    fn exec(&mut self, unit: &mut Unit, ops: &[Op]) -> Reply {
+        let mut replies = Vec::with_capacity(if unit.want_reply { ops.len() } else { 0 });
+        for op in ops {
+            let reply = match op {
+                Op::Command(Command::Exec(_)) => Reply::Error(Refusal::nested_exec()),
+                Op::Command(command) => self.execute(unit, command).unwrap_or_else(Reply::Error),
+                Op::Query(query) => unit.reply(|| self.look(unit.now_ms, query).unwrap_or_else(Reply::Error)),
+                Op::Answer(answer) => unit.reply(|| ready(answer)),
+            };
+            if unit.want_reply {
+                replies.push(reply);
+            }
+        }
+        unit.reply(|| Reply::Array(replies))
+    }
+
+    /// Answers a query from the state as it is. `now_ms` is the caller's clock, used for idle times, TTLs and
+    /// for telling which keys are due; time never reads below the last stamp.
+    pub fn query(&self, now_ms: u64, query: &Query) -> Answer {
+        let now_ms = now_ms.max(self.last_stamp_ms);
+        let mut due = query.keys().filter(|key| self.is_due(key, now_ms)).peekable();
+        if due.peek().is_some() && self.foreign_slot(query.keys()).is_none() {
+            return Answer::Due(owned_keys(due));
+        }
+        Answer::Reply(self.query_as_logged(now_ms, query))
+    }
+
+    /// Like [`Machine::query`], but shows keys that are due and whose expiry is not in the log yet: what a
+    /// follower answers.
+    pub fn query_as_logged(&self, now_ms: u64, query: &Query) -> Reply {
+        if let Some(slot) = self.foreign_slot(query.keys()) {
+            return Reply::Error(Refusal::NotOwned(slot));
+        }
+        self.look(now_ms.max(self.last_stamp_ms), query).unwrap_or_else(Reply::Error)
+    }
+
+    fn look(&self, now_ms: u64, query: &Query) -> Result<Reply, Refusal> {
+        match query {
+            Query::Xlen { key } => self.xlen(key),
+            Query::Xrange { key, start, end, count, reverse } => {
+                self.xrange(key, *start, *end, *count, *reverse)
+            }
+            Query::Xread { keys, count } => self.xread(keys, *count),
+            Query::Xpending { key, group, range } => self.xpending(now_ms, key, group, range.as_ref()),
+            Query::XinfoStream { key, full: None } => self.xinfo_stream(key),
+            Query::XinfoStream { key, full: Some(count) } => self.xinfo_stream_full(key, *count),
+            Query::XinfoGroups { key } => self.xinfo_groups(key),
+            Query::XinfoConsumers { key, group } => self.xinfo_consumers(now_ms, key, group),
+            Query::Get { key } => self.get(key),
+            Query::Exists { keys } => Ok(self.exists(keys)),
+            Query::Type { key } => Ok(self.type_of(key)),
+            Query::Ttl { key, seconds, absolute } => Ok(self.ttl(now_ms, key, *seconds, *absolute)),
+            Query::Dump { key } => self.dump(key),
+            Query::CountKeysInSlot { slot } => Ok(self.count_keys_in_slot(*slot)),
+            Query::GetKeysInSlot { slot, count } => Ok(self.get_keys_in_slot(*slot, *count)),
+            Query::KeyCount => Ok(int(self.keyspace.stats().keys)),
+        }
+    }
+
+    /// Resolves `$`, and `+` on a stream without entries, against the state: what a reader that parks waits
+    /// behind.
+    pub fn resolve_read(&self, keys: &[(Key, ReadId)]) -> Vec<(Key, ReadId)> {
+        let resolve = |(key, id): &(Key, ReadId)| {
+            let stream = self.keyspace.stream(key).ok().flatten();
+            let id = match (id, stream) {
+                (ReadId::Last, stream) => {
+                    ReadId::After(stream.map_or(EntryId::MIN, |stream| stream.entries.last_id))
+                }
+                (ReadId::LastEntry, Some(stream)) if stream.entries.len > 0 => ReadId::LastEntry,
+                (ReadId::LastEntry, _) => ReadId::After(EntryId::MIN),
+                (after, _) => *after,
+            };
+            (key.clone(), id)
+        };
+        keys.iter().map(resolve).collect()
+    }
+
+    /// What a reader of `group` parked on `key` would find now, asked after a wake. A key that is due is
+    /// neither hidden nor shown: the reader waits for the logged expiry.
+    pub fn group_ready(&self, now_ms: u64, key: &Key, group: &[u8]) -> GroupReady {
+        if self.is_due(key, now_ms) {
+            return GroupReady::Nothing;
+        }
+        let gone = |refusal| GroupReady::Gone(Reply::Error(refusal));
+        let slot = key_slot(key);
+        if !self.owned.owns(slot) {
+            return gone(Refusal::NotOwned(slot));
+        }
+        let stream = match self.keyspace.stream(key) {
+            Ok(stream) => stream,
+            Err(refusal) => return gone(refusal),
+        };
+        let Some((entries, group)) = stream.and_then(|s| Some((&s.entries, s.groups.get(group)?))) else {
+            return gone(Refusal::no_group_to_read(key, group));
+        };
+        if entries.last_id <= group.last_delivered_id {
+            return GroupReady::Nothing;
+        }
+        match entries.count_after(group.last_delivered_id, GroupReady::ENOUGH) {
+            0 => GroupReady::Nothing,
+            count => GroupReady::Entries(count),
+        }
+    }
+
+    /// Time of the last command, Unix milliseconds.
+    pub fn last_stamp_ms(&self) -> u64 {
+        self.last_stamp_ms
+    }
+
+    /// Keys that are due at `now_ms`, the earliest first, for [`Command::ExpireDue`].
+    pub fn due_keys(&self, now_ms: u64, limit: usize) -> Vec<Key> {
+        let due = self.keyspace.due(now_ms.max(self.last_stamp_ms));
+        owned_keys(due.filter(|key| self.owned.owns(key_slot(key))).take(limit))
+    }
+
+    /// The earliest deadline of a key, Unix milliseconds.
+    pub fn next_due_ms(&self) -> Option<u64> {
+        self.keyspace.next_deadline_ms()
+    }
+
+    /// Whether this shard serves the slot.
+    pub fn owns(&self, slot: Slot) -> bool {
+        self.owned.owns(slot)
+    }
+
+    /// The slots that this shard serves.
+    pub fn owned_ranges(&self) -> Vec<SlotRange> {
+        self.owned.ranges().to_vec()
+    }
+
+    /// The replicated settings.
+    pub fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    /// What the shard holds. O(1).
+    pub fn stats(&self) -> Stats {
+        self.keyspace.stats()
+    }
+
+    /// Up to `limit` streams behind the key `after`, in order of slot and key. For metrics.
+    pub fn stream_stats(&self, after: Option<&Key>, limit: usize) -> Vec<(Key, StreamStats)> {
+        let items = self.keyspace.items_after(after.map(|key| &key[..]));
+        let streams = items.filter_map(|(key, item)| Some((key.clone(), stream_stats(item.value.stream()?))));
+        streams.take(limit).collect()
+    }
+
+    /// Keys of all slots behind `after`, in order of slot and key: up to `limit` of them, with whether each
+    /// holds a stream. For SCAN and KEYS.
+    pub fn keys_from(&self, slot: Slot, after: Option<&[u8]>, limit: usize) -> Vec<(Key, &'static str)> {
+        let keys = self.keyspace.slots_from(slot.0).flat_map(|(at, keys)| match after {
+            Some(after) if at == slot.0 => keys.iter_from(Start::Beyond(after)),
+            _ => keys.iter(),
+        });
+        keys.take(limit).map(|(key, item)| (key.clone(), item.value.type_name())).collect()
+    }
+
+    /// A frozen view for a snapshot. O(1).
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::of(self.clone())
+    }
+
+    /// Builds a machine from the chunks of a snapshot.
+    pub fn restore() -> Restore {
+        Restore::new()
+    }
+
+    /// A hash over everything replicated. Replicas that applied the same index have the same. Walks the whole
+    /// state: for checks, not for the path of a command.
+    pub fn state_hash(&self) -> u64 {
+        self.snapshot().hash()
+    }
+
+    fn foreign_slot<'a>(&self, keys: impl Iterator<Item = &'a Key>) -> Option<Slot> {
+        keys.map(|key| key_slot(key)).find(|slot| !self.owned.owns(*slot))
+    }
+
+    fn is_due(&self, key: &[u8], now_ms: u64) -> bool {
+        // Most shards have no deadline that has passed; that is one look.
+        self.keyspace.next_deadline_ms().is_some_and(|next| next <= now_ms)
+            && self.keyspace.get(key).is_some_and(|item| item.is_due(now_ms))
+    }
+
+    fn expire_due<'a>(&mut self, unit: &mut Unit, keys: impl Iterator<Item = &'a Key>) {
+        for key in keys {
+            if self.is_due(key, unit.now_ms) && self.owned.owns(key_slot(key)) {
+                self.remove_key(unit, key);
+            }
+        }
+    }
+
+    /// Deletes a key; false if it is not there.
+    pub(crate) fn remove_key(&mut self, unit: &mut Unit, key: &Key) -> bool {
+        match self.keyspace.remove(key) {
+            Some(item) => {
+                unit.removed(key, item);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The group at `key`, with the refusal of XPENDING, XCLAIM and XAUTOCLAIM.
+    pub(crate) fn group(&self, key: &[u8], group: &[u8]) -> Result<(&Stream, &Group), Refusal> {
+        let found =
+            self.keyspace.stream(key)?.and_then(|stream| Some((stream, &**stream.groups.get(group)?)));
+        found.ok_or_else(|| Refusal::no_key_or_group(key, group))
+    }
+}
+
+fn ready(answer: &ReadyAnswer) -> Reply {
+    match answer {
+        ReadyAnswer::Simple(text) if &text[..] == b"OK" => Reply::Ok,
+        ReadyAnswer::Simple(text) if &text[..] == b"PONG" => Reply::Simple("PONG"),
+        ReadyAnswer::Simple(text) | ReadyAnswer::Bulk(text) => Reply::Bulk(text.clone()),
+        ReadyAnswer::Error(text) => Reply::Error(Refusal::Text(String::from_utf8_lossy(text).into_owned())),
+    }
+}
+
+fn stream_stats(stream: &Stream) -> StreamStats {
+    let group_stats = |(name, group): (&Key, &alloc::sync::Arc<Group>)| GroupStats {
+        name: name.clone(),
+        consumers: group.consumers.len() as u64,
+        pending: group.pending.len(),
+        lag: group.lag(&stream.entries),
+        oldest_delivery_ms: group.pending.oldest_ms(),
+    };
+    StreamStats {
+        length: stream.entries.len,
+        entries_added: stream.entries.entries_added,
+        first_id: stream.entries.first_id,
+        last_id: stream.entries.last_id,
+        pending: stream.pending,
+        memory_bytes: stream.memory_bytes(),
+        groups: stream.groups.iter().map(group_stats).collect(),
+    }
+}
+
+/// A count as an integer reply.
+pub(crate) fn int(count: u64) -> Reply {
+    Reply::Int(i64::try_from(count).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,428 @@
+//! The pending entries list (PEL) of a group: one packed row an entry, found by id, by owner and by age.
+//!
+//! Rows lie in chunks of up to [`CHUNK_MAX`], sorted by id. A chunk is found by a lower bound of its ids.
+//! Two small indices point to chunks rather than to rows, which is what keeps a row at some 22 bytes: for
+//! each owner the chunks that hold rows of it, and the chunks by the oldest delivery inside.
+
+use crate::EntryId;
+use crate::cow_map::{CowMap, Debris, Start};
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// Most rows in a chunk.
+const CHUNK_MAX: usize = 64;
+/// A chunk with fewer looks for a neighbour to merge with.
+const CHUNK_FEW: usize = 16;
+/// Most that a merge of two chunks may make.
+const MERGED_MAX: usize = 48;
+
+/// One row of the PEL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Nack {
+    /// Number of the consumer that the entry was delivered to.
+    pub(crate) owner: u32,
+    /// Milliseconds since the Unix epoch.
+    pub(crate) delivered_ms: u64,
+    /// How often it was delivered.
+    pub(crate) deliveries: u64,
+}
+
+/// See the module. A row has one owner; the indices agree with the rows after every change.
+#[derive(Clone, Default)]
+pub(crate) struct PendingList {
+    chunks: CowMap<EntryId, Arc<Chunk>>,
+    /// (owner, chunk) to the number of the owner's rows in it.
+    by_owner: CowMap<(u32, EntryId), u32>,
+    /// (oldest delivery in the chunk, chunk).
+    by_age: CowMap<(u64, EntryId), ()>,
+    len: u64,
+}
+
+#[derive(Clone)]
+struct Chunk {
+    /// Earliest delivery time of the rows.
+    oldest_ms: u64,
+    rows: Rows,
+}
+
+/// Rows in 20 bytes each where all of them fit, else as they are.
+#[derive(Clone)]
+enum Rows {
+    Narrow { base: EntryId, base_ms: u64, rows: Vec<NarrowRow> },
+    Wide(Vec<(EntryId, Nack)>),
+}
+
+#[derive(Clone, Copy)]
+struct NarrowRow {
+    /// From the base.
+    ms: i32,
+    seq: u32,
+    /// From the base time.
+    delivered: i32,
+    owner: u32,
+    deliveries: u32,
+}
+
+impl Rows {
+    fn new(id: EntryId, nack: Nack) -> Rows {
+        let mut rows = Rows::Narrow { base: id, base_ms: nack.delivered_ms, rows: Vec::new() };
+        rows.insert(0, id, nack);
+        rows
+    }
+
+    fn from_rows(rows: &[(EntryId, Nack)]) -> Rows {
+        let (base, base_ms) = rows.first().map_or((EntryId::MIN, 0), |(id, nack)| (*id, nack.delivered_ms));
+        let narrow = rows.iter().map(|(id, nack)| NarrowRow::new(base, base_ms, *id, *nack)).collect();
+        match narrow {
+            Some(rows) => Rows::Narrow { base, base_ms, rows },
+            None => Rows::Wide(rows.to_vec()),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Rows::Narrow { rows, .. } => rows.len(),
+            Rows::Wide(rows) => rows.len(),
+        }
+    }
+
+    fn get(&self, at: usize) -> (EntryId, Nack) {
+        match self {
+            Rows::Narrow { base, base_ms, rows } => rows[at].widen(*base, *base_ms),
+            Rows::Wide(rows) => rows[at],
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (EntryId, Nack)> + '_ {
+        (0..self.len()).map(|at| self.get(at))
+    }
+
+    fn position(&self, id: EntryId) -> Result<usize, usize> {
+        match self {
+            Rows::Narrow { base, base_ms, rows } => match rows.last() {
+                Some(last) if last.widen(*base, *base_ms).0 < id => Err(rows.len()),
+                _ => rows.binary_search_by(|row| row.widen(*base, *base_ms).0.cmp(&id)),
+            },
+            Rows::Wide(rows) => rows.binary_search_by(|(row, _)| row.cmp(&id)),
+        }
+    }
+
+    fn insert(&mut self, at: usize, id: EntryId, nack: Nack) {
+        if let Rows::Narrow { base, base_ms, rows } = self
+            && let Some(row) = NarrowRow::new(*base, *base_ms, id, nack)
+        {
+            return rows.insert(at, row);
+        }
+        self.widen().insert(at, (id, nack));
+    }
+
+    fn set(&mut self, at: usize, id: EntryId, nack: Nack) {
+        if let Rows::Narrow { base, base_ms, rows } = self
+            && let Some(row) = NarrowRow::new(*base, *base_ms, id, nack)
+        {
+            rows[at] = row;
+            return;
+        }
+        self.widen()[at] = (id, nack);
+    }
+
+    fn remove(&mut self, at: usize) {
+        match self {
+            Rows::Narrow { rows, .. } => {
+                rows.remove(at);
+            }
+            Rows::Wide(rows) => {
+                rows.remove(at);
+            }
+        }
+    }
+
+    fn widen(&mut self) -> &mut Vec<(EntryId, Nack)> {
+        if let Rows::Narrow { .. } = self {
+            *self = Rows::Wide(self.iter().collect());
+        }
+        match self {
+            Rows::Wide(rows) => rows,
+            Rows::Narrow { .. } => unreachable!("made wide just now"),
+        }
+    }
+}
+
+impl NarrowRow {
+    fn new(base: EntryId, base_ms: u64, id: EntryId, nack: Nack) -> Option<NarrowRow> {
+        let offset = |from: u64, to: u64| i32::try_from(i128::from(to) - i128::from(from)).ok();
+        Some(NarrowRow {
+            ms: offset(base.ms, id.ms)?,
+            seq: u32::try_from(id.seq).ok()?,
+            delivered: offset(base_ms, nack.delivered_ms)?,
+            owner: nack.owner,
+            deliveries: u32::try_from(nack.deliveries).ok()?,
+        })
+    }
+
+    fn widen(self, base: EntryId, base_ms: u64) -> (EntryId, Nack) {
+        let id = EntryId { ms: base.ms.wrapping_add_signed(self.ms.into()), seq: self.seq.into() };
+        let delivered_ms = base_ms.wrapping_add_signed(self.delivered.into());
+        (id, Nack { owner: self.owner, delivered_ms, deliveries: self.deliveries.into() })
+    }
+}
+
+impl Chunk {
+    fn new(rows: Rows) -> Chunk {
+        let mut chunk = Chunk { oldest_ms: 0, rows };
+        chunk.find_oldest();
+        chunk
+    }
+
+    fn find_oldest(&mut self) {
+        self.oldest_ms = self.rows.iter().map(|(_, nack)| nack.delivered_ms).min().unwrap_or(0);
+    }
+
+    fn owners(&self) -> BTreeMap<u32, u32> {
+        let mut owners = BTreeMap::new();
+        self.rows.iter().for_each(|(_, nack)| *owners.entry(nack.owner).or_insert(0) += 1);
+        owners
+    }
+}
+
+impl PendingList {
+    /// Pending entries.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(crate) fn get(&self, id: EntryId) -> Option<Nack> {
+        let (_, chunk) = self.chunks.floor(&id)?;
+        chunk.rows.position(id).ok().map(|at| chunk.rows.get(at).1)
+    }
+
+    /// Adds or replaces a row; answers the old one.
+    pub(crate) fn set(&mut self, id: EntryId, nack: Nack) -> Option<Nack> {
+        match self.chunks.floor(&id).map(|(key, chunk)| (*key, chunk.rows.position(id), chunk.rows.len())) {
+            Some((key, Ok(at), _)) => Some(self.replace(key, at, id, nack)),
+            Some((key, Err(at), len)) if len < CHUNK_MAX => {
+                self.insert_into(key, at, id, nack);
+                None
+            }
+            // Behind the last row of a full chunk: the next one begins here. Ids grow, so chunks end up full.
+            Some((_, Err(CHUNK_MAX), _)) => {
+                self.attach(id, Chunk::new(Rows::new(id, nack)));
+                None
+            }
+            Some((key, Err(_), _)) => {
+                self.split(key);
+                self.set(id, nack)
+            }
+            // Below all chunks: the lowest bound of all stands for one that takes such latecomers.
+            None => {
+                self.attach(EntryId::MIN, Chunk::new(Rows::new(id, nack)));
+                None
+            }
+        }
+    }
+
+    /// Takes a row out.
+    pub(crate) fn remove(&mut self, id: EntryId) -> Option<Nack> {
+        let (key, chunk) = self.chunks.floor(&id)?;
+        let (key, at) = (*key, chunk.rows.position(id).ok()?);
+        let chunk = Arc::make_mut(self.chunks.get_mut(&key)?);
+        let (_, nack) = chunk.rows.get(at);
+        chunk.rows.remove(at);
+        let left = chunk.rows.len();
+        let oldest = chunk.oldest_ms;
+        if left > 0 && nack.delivered_ms == oldest {
+            chunk.find_oldest();
+        }
+        let oldest_now = chunk.oldest_ms;
+        self.len -= 1;
+        self.count_owner(nack.owner, key, -1);
+        if left == 0 {
+            self.chunks.remove(&key);
+            self.by_age.remove(&(oldest, key));
+            return Some(nack);
+        }
+        self.move_age(key, oldest, oldest_now);
+        if left < CHUNK_FEW {
+            self.merge(key, left);
+        }
+        Some(nack)
+    }
+
+    /// Rows from `id` on, by id.
+    pub(crate) fn iter_from(&self, id: EntryId) -> impl Iterator<Item = (EntryId, Nack)> + '_ {
+        let from = self.chunks.floor(&id).map_or(id, |(key, _)| *key);
+        let chunks = self.chunks.iter_from(Start::At(&from));
+        chunks.flat_map(|(_, chunk)| chunk.rows.iter()).skip_while(move |(row, _)| *row < id)
+    }
+
+    /// Rows from `id` on that were delivered at `latest_ms` or before, by id. Passes over young chunks whole.
+    pub(crate) fn iter_delivered_by(
+        &self,
+        id: EntryId,
+        latest_ms: u64,
+    ) -> impl Iterator<Item = (EntryId, Nack)> + '_ {
+        let from = self.chunks.floor(&id).map_or(id, |(key, _)| *key);
+        let chunks = self.chunks.iter_from(Start::At(&from)).map(|(_, chunk)| chunk);
+        let old = chunks.filter(move |chunk| chunk.oldest_ms <= latest_ms);
+        old.flat_map(|chunk| chunk.rows.iter())
+            .filter(move |(row, nack)| *row >= id && nack.delivered_ms <= latest_ms)
+    }
+
+    /// The owner's rows from `id` on, by id.
+    pub(crate) fn iter_owned_from(
+        &self,
+        owner: u32,
+        id: EntryId,
+    ) -> impl Iterator<Item = (EntryId, Nack)> + '_ {
+        let from = self.chunks.floor(&id).map_or(id, |(key, _)| *key);
+        let mine = self.by_owner.iter_from(Start::At(&(owner, from)));
+        let mine = mine.map(|(key, _)| *key).take_while(move |(number, _)| *number == owner);
+        mine.filter_map(|(_, key)| self.chunks.get(&key))
+            .flat_map(|chunk| chunk.rows.iter())
+            .filter(move |(row, nack)| nack.owner == owner && *row >= id)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (EntryId, Nack)> + '_ {
+        self.iter_from(EntryId::MIN)
+    }
+
+    pub(crate) fn first(&self) -> Option<EntryId> {
+        self.chunks.first().map(|(_, chunk)| chunk.rows.get(0).0)
+    }
+
+    pub(crate) fn last(&self) -> Option<EntryId> {
+        self.chunks.last().map(|(_, chunk)| chunk.rows.get(chunk.rows.len() - 1).0)
+    }
+
+    /// Delivery time of the row delivered longest ago.
+    pub(crate) fn oldest_ms(&self) -> Option<u64> {
+        self.by_age.first().map(|((oldest, _), ())| *oldest)
+    }
+
+    /// Takes all rows of an owner out; answers how many.
+    pub(crate) fn remove_owner(&mut self, owner: u32) -> u64 {
+        let ids: Vec<EntryId> = self.iter_owned_from(owner, EntryId::MIN).map(|(id, _)| id).collect();
+        ids.iter().for_each(|id| {
+            self.remove(*id);
+        });
+        ids.len() as u64
+    }
+
+    /// Takes the list apart for dropping in slices.
+    pub(crate) fn into_debris(self) -> PendingDebris {
+        PendingDebris {
+            chunks: self.chunks.into_debris(),
+            by_owner: self.by_owner.into_debris(),
+            by_age: self.by_age.into_debris(),
+        }
+    }
+
+    fn replace(&mut self, key: EntryId, at: usize, id: EntryId, nack: Nack) -> Nack {
+        let Some(chunk) = self.chunks.get_mut(&key).map(Arc::make_mut) else { return nack };
+        let (_, old) = chunk.rows.get(at);
+        chunk.rows.set(at, id, nack);
+        let oldest = chunk.oldest_ms;
+        if old.delivered_ms == oldest {
+            chunk.find_oldest();
+        }
+        chunk.oldest_ms = chunk.oldest_ms.min(nack.delivered_ms);
+        let oldest_now = chunk.oldest_ms;
+        self.move_age(key, oldest, oldest_now);
+        if old.owner != nack.owner {
+            self.count_owner(old.owner, key, -1);
+            self.count_owner(nack.owner, key, 1);
+        }
+        old
+    }
+
+    fn insert_into(&mut self, key: EntryId, at: usize, id: EntryId, nack: Nack) {
+        let Some(chunk) = self.chunks.get_mut(&key).map(Arc::make_mut) else { return };
+        chunk.rows.insert(at, id, nack);
+        let oldest = chunk.oldest_ms;
+        chunk.oldest_ms = oldest.min(nack.delivered_ms);
+        let oldest_now = chunk.oldest_ms;
+        self.len += 1;
+        self.move_age(key, oldest, oldest_now);
+        self.count_owner(nack.owner, key, 1);
+    }
+
+    fn move_age(&mut self, key: EntryId, from: u64, to: u64) {
+        if from != to {
+            self.by_age.remove(&(from, key));
+            self.by_age.insert((to, key), ());
+        }
+    }
+
+    fn count_owner(&mut self, owner: u32, key: EntryId, change: i32) {
+        match self.by_owner.get_mut(&(owner, key)) {
+            Some(count) if change < 0 && *count <= 1 => {
+                self.by_owner.remove(&(owner, key));
+            }
+            Some(count) => *count = count.saturating_add_signed(change),
+            None => {
+                self.by_owner.insert((owner, key), 1);
+            }
+        }
+    }
+
+    /// Puts a chunk in, with its rows in all indices.
+    fn attach(&mut self, key: EntryId, chunk: Chunk) {
+        self.len += chunk.rows.len() as u64;
+        self.by_age.insert((chunk.oldest_ms, key), ());
+        for (owner, count) in chunk.owners() {
+            self.by_owner.insert((owner, key), count);
+        }
+        self.chunks.insert(key, Arc::new(chunk));
+    }
+
+    /// Takes a chunk out, with its rows out of all indices.
+    fn detach(&mut self, key: EntryId) -> Vec<(EntryId, Nack)> {
+        let Some(chunk) = self.chunks.remove(&key) else { return Vec::new() };
+        self.len -= chunk.rows.len() as u64;
+        self.by_age.remove(&(chunk.oldest_ms, key));
+        for owner in chunk.owners().into_keys() {
+            self.by_owner.remove(&(owner, key));
+        }
+        chunk.rows.iter().collect()
+    }
+
+    fn split(&mut self, key: EntryId) {
+        let rows = self.detach(key);
+        let (left, right) = rows.split_at(rows.len() / 2);
+        self.attach(key, Chunk::new(Rows::from_rows(left)));
+        self.attach(right[0].0, Chunk::new(Rows::from_rows(right)));
+    }
+
+    /// Merges a small chunk with a neighbour if both fit into one.
+    fn merge(&mut self, key: EntryId, len: usize) {
+        let fits =
+            |(key, chunk): (&EntryId, &Arc<Chunk>)| (chunk.rows.len() + len <= MERGED_MAX).then_some(*key);
+        let after = self.chunks.iter_from(Start::Beyond(&key)).next().and_then(fits);
+        let before = self.chunks.iter_back_from(Start::Beyond(&key)).next().and_then(fits);
+        let (left, right) = match (before, after) {
+            (Some(before), _) => (before, key),
+            (None, Some(after)) => (key, after),
+            (None, None) => return,
+        };
+        let mut rows = self.detach(left);
+        rows.extend(self.detach(right));
+        self.attach(left, Chunk::new(Rows::from_rows(&rows)));
+    }
+}
+
+/// A pending list on its way out.
+pub(crate) struct PendingDebris {
+    chunks: Debris<EntryId, Arc<Chunk>>,
+    by_owner: Debris<(u32, EntryId), u32>,
+    by_age: Debris<(u64, EntryId), ()>,
+}
+
+impl PendingDebris {
+    /// As [`Debris::drop_slice`].
+    pub(crate) fn drop_slice(&mut self, budget: &mut usize) -> bool {
+        self.chunks.drop_slice(budget, drop)
+            || self.by_owner.drop_slice(budget, drop)
+            || self.by_age.drop_slice(budget, drop)
+    }
+}

@@ -1,0 +1,57 @@
+//! GET, EXISTS, TYPE, TTL, DUMP and the queries about slots.
+
+use crate::keyspace::Value;
+use crate::machine::{Machine, int};
+use crate::{Key, Refusal, Reply, Slot};
+
+impl Value {
+    /// As TYPE answers it.
+    pub(crate) fn type_name(&self) -> &'static str {
+        match self {
+            Value::String(_) => "string",
+            Value::Stream(_) => "stream",
+        }
+    }
+}
+
+impl Machine {
+    pub(crate) fn get(&self, key: &Key) -> Result<Reply, Refusal> {
+        match self.keyspace.get(key).map(|item| &item.value) {
+            None => Ok(Reply::NilBulk),
+            Some(Value::String(value)) => Ok(Reply::Bulk(value.clone())),
+            Some(_) => Err(Refusal::wrong_type()),
+        }
+    }
+
+    pub(crate) fn exists(&self, keys: &[Key]) -> Reply {
+        int(keys.iter().filter(|key| self.keyspace.get(key).is_some()).count() as u64)
+    }
+
+    pub(crate) fn type_of(&self, key: &Key) -> Reply {
+        Reply::Simple(self.keyspace.get(key).map_or("none", |item| item.value.type_name()))
+    }
+
+    pub(crate) fn ttl(&self, now_ms: u64, key: &Key, seconds: bool, absolute: bool) -> Reply {
+        let Some(item) = self.keyspace.get(key) else { return Reply::Int(-2) };
+        let Some(deadline) = item.deadline_ms else { return Reply::Int(-1) };
+        let ms = if absolute { deadline } else { deadline.saturating_sub(now_ms) };
+        int(if seconds { ms.saturating_add(500) / 1000 } else { ms })
+    }
+
+    pub(crate) fn dump(&self, key: &Key) -> Result<Reply, Refusal> {
+        match self.keyspace.get(key) {
+            None => Ok(Reply::NilBulk),
+            Some(_) => Err(Refusal::dump_not_built()),
+        }
+    }
+
+    pub(crate) fn count_keys_in_slot(&self, slot: Slot) -> Reply {
+        int(self.keyspace.slot(slot).map_or(0, |keys| keys.len() as u64))
+    }
+
+    pub(crate) fn get_keys_in_slot(&self, slot: Slot, count: u64) -> Reply {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let keys = self.keyspace.slot(slot).into_iter().flat_map(|keys| keys.iter());
+        Reply::Array(keys.take(count).map(|(key, _)| Reply::Bulk(key.clone())).collect())
+    }
+}

@@ -1,0 +1,105 @@
+//! The texts of refusals, spelled once. They are Redis' own, since clients match on them.
+
+use crate::Refusal;
+use alloc::format;
+use alloc::string::{String, ToString};
+
+impl Refusal {
+    fn fixed(text: &str) -> Refusal {
+        Refusal::Text(text.to_string())
+    }
+
+    pub(crate) fn wrong_type() -> Refusal {
+        Self::fixed("WRONGTYPE Operation against a key holding the wrong kind of value")
+    }
+
+    pub(crate) fn no_such_key() -> Refusal {
+        Self::fixed("ERR no such key")
+    }
+
+    pub(crate) fn bad_id() -> Refusal {
+        Self::fixed("ERR Invalid stream ID specified as stream command argument")
+    }
+
+    pub(crate) fn xadd_zero_id() -> Refusal {
+        Self::fixed("ERR The ID specified in XADD must be greater than 0-0")
+    }
+
+    pub(crate) fn xadd_id_not_above_last() -> Refusal {
+        Self::fixed("ERR The ID specified in XADD is equal or smaller than the target stream top item")
+    }
+
+    pub(crate) fn xadd_exhausted() -> Refusal {
+        Self::fixed("ERR The stream has exhausted the last possible ID, unable to add more items")
+    }
+
+    pub(crate) fn xsetid_below_given_max_deleted() -> Refusal {
+        Self::fixed("ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id")
+    }
+
+    pub(crate) fn xsetid_below_max_deleted() -> Refusal {
+        Self::fixed("ERR The ID specified in XSETID is smaller than current max_deleted_entry_id")
+    }
+
+    pub(crate) fn xsetid_below_last_entry() -> Refusal {
+        Self::fixed("ERR The ID specified in XSETID is smaller than the target stream top item")
+    }
+
+    pub(crate) fn xsetid_entries_added_below_length() -> Refusal {
+        Self::fixed("ERR The entries_added specified in XSETID is smaller than the target stream length")
+    }
+
+    pub(crate) fn xgroup_without_key() -> Refusal {
+        Self::fixed(
+            "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use \
+             the MKSTREAM option to create an empty stream automatically.",
+        )
+    }
+
+    pub(crate) fn busy_group() -> Refusal {
+        Self::fixed("BUSYGROUP Consumer Group name already exists")
+    }
+
+    /// XREADGROUP's text.
+    pub(crate) fn no_group_to_read(key: &[u8], group: &[u8]) -> Refusal {
+        let (key, group) = (shown(key), shown(group));
+        Refusal::Text(format!(
+            "NOGROUP No such key '{key}' or consumer group '{group}' in XREADGROUP with GROUP option"
+        ))
+    }
+
+    /// The text of XPENDING, XCLAIM and XAUTOCLAIM.
+    pub(crate) fn no_key_or_group(key: &[u8], group: &[u8]) -> Refusal {
+        let (key, group) = (shown(key), shown(group));
+        Refusal::Text(format!("NOGROUP No such key '{key}' or consumer group '{group}'"))
+    }
+
+    /// The text of XGROUP and XINFO CONSUMERS.
+    pub(crate) fn no_group_for_key(key: &[u8], group: &[u8]) -> Refusal {
+        let (key, group) = (shown(key), shown(group));
+        Refusal::Text(format!("NOGROUP No such consumer group '{group}' for key name '{key}'"))
+    }
+
+    /// A deadline that no clock reaches. `millis`: given in milliseconds.
+    pub(crate) fn expire_out_of_range(millis: bool) -> Refusal {
+        let command = if millis { "pexpire" } else { "expire" };
+        Refusal::Text(format!("ERR invalid expire time in '{command}' command"))
+    }
+
+    pub(crate) fn wrong_arity(command: &str) -> Refusal {
+        Refusal::Text(format!("ERR wrong number of arguments for '{command}' command"))
+    }
+
+    pub(crate) fn nested_exec() -> Refusal {
+        Self::fixed("ERR MULTI calls can not be nested")
+    }
+
+    pub(crate) fn dump_not_built() -> Refusal {
+        Self::fixed("ERR DUMP of an existing key is not supported by this version")
+    }
+}
+
+/// A name inside an error line: line breaks would end the line, so they become spaces.
+fn shown(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).replace(['\r', '\n'], " ")
+}

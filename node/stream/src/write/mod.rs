@@ -1,0 +1,16 @@
+//! The apply half of each command, one file a command.
+
+mod expire;
+mod flush;
+mod keys;
+mod set;
+mod slots;
+mod xack;
+mod xadd;
+mod xautoclaim;
+mod xclaim;
+mod xdel;
+mod xgroup;
+mod xreadgroup;
+mod xsetid;
+mod xtrim;

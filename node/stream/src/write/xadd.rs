@@ -1,0 +1,55 @@
+//! XADD: choose the id, append, trim, wake readers.
+
+use crate::garbage::Garbage;
+use crate::keyspace::{Item, Value};
+use crate::machine::Machine;
+use crate::stream::Stream;
+use crate::unit::Unit;
+use crate::{AddId, EntryId, Refusal, Reply, Xadd};
+use alloc::sync::Arc;
+
+impl Machine {
+    pub(crate) fn xadd(&mut self, unit: &mut Unit, add: &Xadd) -> Result<Reply, Refusal> {
+        if add.id == AddId::Given(EntryId::MIN) {
+            return Err(Refusal::xadd_zero_id());
+        }
+        if add.fields.is_empty() || !add.fields.len().is_multiple_of(2) {
+            return Err(Refusal::wrong_arity("xadd"));
+        }
+        let last_id = self.keyspace.stream(&add.key)?.map(|stream| stream.entries.last_id);
+        if last_id.is_none() && add.no_mkstream {
+            return Ok(Reply::NilBulk);
+        }
+        let id = choose_id(add.id, last_id.unwrap_or(EntryId::MIN), unit.now_ms)?;
+        if last_id.is_none() {
+            let value = Value::Stream(Arc::new(Stream::default()));
+            self.keyspace.put(&add.key, Item { value, deadline_ms: None });
+        }
+        let settings = self.settings;
+        let trimmed = self.keyspace.change_stream(&add.key, |stream| {
+            stream.entries.append(id, &add.fields, &settings);
+            add.trim.as_ref().map(|trim| stream.entries.trim(trim, &settings))
+        });
+        if let Some((_, blocks)) = trimmed.flatten() {
+            unit.discard(Garbage::of_blocks(blocks));
+        }
+        unit.entry_added(&add.key, id, add.trim.is_some());
+        Ok(Reply::Id(id))
+    }
+}
+
+/// The id of the next entry. `last` is the highest id given out, `0-0` for a new stream.
+fn choose_id(wanted: AddId, last: EntryId, now_ms: u64) -> Result<EntryId, Refusal> {
+    // Nothing is above the last possible id, whatever was asked for.
+    let next = last.next().ok_or_else(Refusal::xadd_exhausted)?;
+    let id = match wanted {
+        AddId::Auto => EntryId::new(now_ms, 0).max(next),
+        AddId::AutoSeq(ms) if ms == last.ms => {
+            let seq = last.seq.checked_add(1).ok_or_else(Refusal::xadd_id_not_above_last)?;
+            EntryId::new(ms, seq)
+        }
+        AddId::AutoSeq(ms) => EntryId::new(ms, 0),
+        AddId::Given(id) => id,
+    };
+    if id > last { Ok(id) } else { Err(Refusal::xadd_id_not_above_last()) }
+}
