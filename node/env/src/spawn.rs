@@ -23,7 +23,8 @@ pub trait Spawn: Send + Sync {
     fn blocking(&self, name: &'static str, job: Job);
 
     /// Runs a loop that blocks on the disk: on its own OS thread, or as a task in simulation. `wake` is the one that
-    /// the loop's users call; see [`Next`] for when the loop is stepped. The loop is dropped when it ends, when it
+    /// the loop's users call; see [`Next`] for when the loop is stepped. The loop may start [`Spawn::blocking`] jobs
+    /// if there is a tokio runtime around the caller. It is dropped when it ends, when it
     /// panics, and when the simulated node crashes.
     fn writer(&self, name: &'static str, body: Box<dyn WriterLoop>, wake: Arc<Wake>);
 }

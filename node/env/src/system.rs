@@ -278,8 +278,11 @@ impl Spawn for SystemSpawn {
     }
 
     fn writer(&self, name: &'static str, mut body: Box<dyn WriterLoop>, wake: Arc<Wake>) {
+        // So that the loop can start jobs.
+        let runtime = tokio::runtime::Handle::try_current().ok();
         let run = move || {
             let _guard = PanicGuard(name);
+            let _runtime = runtime.as_ref().map(|runtime| runtime.enter());
             loop {
                 match body.step() {
                     Next::Again => {}
