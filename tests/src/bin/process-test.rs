@@ -6,6 +6,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 use rand::{SeedableRng, rngs::StdRng};
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use weir_tests::check::{self, Violation};
@@ -47,15 +48,24 @@ struct Arguments {
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
-async fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+async fn main() -> ExitCode {
+    match try_main(&Arguments::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("process-test: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn try_main(arguments: &Arguments) -> Result<()> {
     let seed = arguments.seed.unwrap_or_else(|| rand::random_range(0..1_000_000));
     println!("process-test --seconds {} --seed {seed}", arguments.seconds);
     let temporary = tempfile::Builder::new().prefix("weir-process-test-").tempdir()?;
     let dir = arguments.dir.clone().unwrap_or_else(|| temporary.path().to_owned());
     std::fs::create_dir_all(&dir)?;
 
-    let outcome = run(&arguments, seed, &dir).await;
+    let outcome = run(arguments, seed, &dir).await;
     let failed = match outcome {
         Ok(true) => return Ok(()),
         Ok(false) => anyhow!("invariants were violated"),
@@ -131,7 +141,7 @@ async fn run(arguments: &Arguments, seed: u64, dir: &std::path::Path) -> Result<
     let mut violations = check::check(&history);
     violations.extend(troubles);
     if let Some(path) =
-        arguments.history.clone().or((!violations.is_empty()).then(|| dir.join("history.jsonl")))
+        arguments.history.clone().or_else(|| (!violations.is_empty()).then(|| dir.join("history.jsonl")))
     {
         history.dump(&path).with_context(|| path.display().to_string())?;
     }

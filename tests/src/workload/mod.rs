@@ -256,9 +256,9 @@ pub async fn read_back(stage: &Stage) -> Result<Vec<LastState>> {
             from = highest.next();
             state.entries.extend(page);
         }
-        for group in 0..GROUPS.len() {
+        for (group, name) in GROUPS.iter().enumerate() {
             drain(stage, &mut client, number, group).await?;
-            state.pending.push(pending_of(&mut client, key, GROUPS[group]).await?);
+            state.pending.push(pending_of(&mut client, key, name).await?);
         }
         last.push(state);
     }

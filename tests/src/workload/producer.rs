@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 pub(super) async fn run(stage: Arc<Stage>, number: u32, pace: Duration, stop: watch::Receiver<bool>) {
     let mut rng = stage.rng(number);
     // Some callers are patient, some give up long before the server would.
-    let limit = Duration::from_millis(if number % 2 == 0 { 1_000 } else { 6_000 });
+    let limit = Duration::from_millis(if number.is_multiple_of(2) { 1_000 } else { 6_000 });
     let mut client = ClusterClient::new(&stage.seeds, limit);
     let mut next = Instant::now();
     while !*stop.borrow() {

@@ -1,0 +1,275 @@
+//! The measurements themselves.
+
+use crate::Plan;
+use crate::load::{self, ENTRY_BYTES, Load, Measured, add_command};
+use crate::redis::{Redis, redis_benchmark};
+use crate::report::{Report, Row, median};
+use crate::target::Target;
+use anyhow::{Context, Result, anyhow};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use weir_tests::client::{ClusterClient, Fate, slot_map};
+use weir_tests::connection::Connection;
+use weir_tests::process::{Cluster, ClusterOptions};
+
+const LOADS: [Load; 4] = [
+    Load { connections: 1, pipeline: 1 },
+    Load { connections: 50, pipeline: 1 },
+    Load { connections: 200, pipeline: 1 },
+    Load { connections: 50, pipeline: 16 },
+];
+
+async fn weir(plan: &Plan, name: &str) -> Result<Cluster> {
+    Cluster::start(ClusterOptions {
+        weir: plan.weir.clone(),
+        dir: plan.dir.join(name),
+        nodes: 3,
+        arguments: plan.node_arguments.clone(),
+    })
+    .await
+}
+
+/// Rounds of each load, taking turns between the servers.
+pub(crate) async fn measure(
+    plan: &Plan,
+    report: &mut Report,
+    throughput: bool,
+    benchmark: bool,
+) -> Result<()> {
+    let redis = Redis::start(plan).await?;
+    let cluster = weir(plan, "throughput").await?;
+    let seeds = cluster.addresses();
+    if throughput {
+        for load in LOADS {
+            let (mut of_redis, mut of_weir): (Vec<Measured>, Vec<Measured>) = (Vec::new(), Vec::new());
+            for round in 0..plan.rounds {
+                eprintln!("  {}, round {} of {}", load.name(), round + 1, plan.rounds);
+                let label = format!("{}-{}-{round}", load.connections, load.pipeline);
+                redis.clear().await?;
+                of_redis.push(load::run(&redis.target(), load, plan.round, &label).await?);
+                let target = Target::cluster(&seeds).await?;
+                of_weir.push(load::run(&target, load, plan.round, &label).await?);
+                delete(&seeds, &label, load.connections).await?;
+            }
+            let reference = Row::of(&load.name(), "redis-server always", &of_redis);
+            let mut row = Row::of(&load.name(), "weir, 3 processes", &of_weir);
+            row.ratio = Some(row.per_second / reference.per_second);
+            if load.connections == 1
+                && let (Some(disk), Some(net)) = (
+                    report.value("fdatasync p50, 3 writers at once"),
+                    report.value("loopback round trip p50"),
+                )
+            {
+                let floor = disk + 2.0 * net;
+                let note = format!("floor {floor:.3} ms = 3 writers' fdatasync + 2 round trips; target 2x");
+                report.figure("p50 of one connection over the floor", row.p50_ms / floor, "x", note);
+            }
+            report.rows.extend([reference, row]);
+        }
+    }
+    if benchmark {
+        for (connections, requests) in [(50, 40_000), (200, 80_000)] {
+            let requests = if plan.rounds == 1 { requests / 4 } else { requests };
+            for (server, port, is_cluster) in
+                [("redis-server always", redis.port, false), ("weir, 3 processes", cluster.port(0), true)]
+            {
+                let name = format!("redis-benchmark -c {connections}, {server}");
+                match redis_benchmark(port, is_cluster, connections, requests) {
+                    Ok((per_second, p50)) => {
+                        report.figure(&name, per_second, "ops/s", format!("p50 {p50:.3} ms"))
+                    }
+                    Err(error) => report.figure(&name, 0.0, "ops/s", format!("not usable: {error:#}")),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn delete(seeds: &[String], label: &str, connections: usize) -> Result<()> {
+    let mut client = ClusterClient::new(seeds, Duration::from_secs(10));
+    for n in 0..connections {
+        let key = format!("bench:{label}:{n}");
+        client.insist(&key, &["DEL", &key], Duration::from_secs(20)).await.map_err(|e| anyhow!(e))?;
+    }
+    Ok(())
+}
+
+/// How long writers stand still when their leader is killed, and what three idle processes cost.
+pub(crate) async fn failover_and_idle(
+    plan: &Plan,
+    report: &mut Report,
+    failover: bool,
+    idle: bool,
+) -> Result<()> {
+    let mut cluster = weir(plan, "failover").await?;
+    if idle {
+        sleep(Duration::from_secs(3)).await;
+        let before = cpu_seconds(&mut cluster)?;
+        sleep(plan.idle).await;
+        let used = cpu_seconds(&mut cluster)? - before;
+        let percent = used / plan.idle.as_secs_f64() * 100.0;
+        let note = format!("of one core, over {} s; target 5", plan.idle.as_secs());
+        report.figure("idle CPU of three processes", percent, "%", note);
+    }
+    if failover {
+        let mut gaps = Vec::new();
+        for round in 0..plan.kills {
+            let gap = failover_gap(&mut cluster, round).await?;
+            eprintln!("  kill -9 of a leader, round {}: {gap:.3} s", round + 1);
+            gaps.push(gap);
+        }
+        let worst = gaps.iter().copied().fold(0.0, f64::max);
+        report.figure(
+            "failover gap, median",
+            median(gaps.clone()),
+            "s",
+            format!("{} rounds of kill -9", gaps.len()),
+        );
+        report.figure(
+            "failover gap, longest",
+            worst,
+            "s",
+            "longest time a writer of that shard had no answer; target 1.5",
+        );
+    }
+    Ok(())
+}
+
+/// Kills the leader of one shard under writers of that shard; seconds of the longest time without an answer.
+async fn failover_gap(cluster: &mut Cluster, round: usize) -> Result<f64> {
+    let seeds = cluster.addresses();
+    let key = format!("failover:{round}");
+    let Target::Cluster(rows) = Target::cluster(&seeds).await? else { unreachable!("a cluster") };
+    let address = Target::Cluster(rows).address_of(&key);
+    let leader = cluster.node_at(&address).with_context(|| format!("{address} is no node of ours"))?;
+    let (stop, stopped) = watch::channel(false);
+    let answers = Arc::new(Mutex::new(Vec::new()));
+    let writers: Vec<_> = (0..4)
+        .map(|_| {
+            let (seeds, key, answers, stopped) =
+                (seeds.clone(), key.clone(), answers.clone(), stopped.clone());
+            tokio::spawn(async move {
+                let mut client = ClusterClient::new(&seeds, Duration::from_secs(1));
+                while !*stopped.borrow() {
+                    match client.attempt(&key, &["XADD", &key, "*", "a", "1"]).await {
+                        Fate::Done(_) => answers.lock().expect("answers").push(Instant::now()),
+                        Fate::Refused(error) if error.starts_with("MOVED") => {}
+                        _ => sleep(Duration::from_millis(10)).await,
+                    }
+                }
+            })
+        })
+        .collect();
+    sleep(Duration::from_secs(1)).await;
+    cluster.kill(leader).await?;
+    let killed = Instant::now();
+    sleep(Duration::from_secs(4)).await;
+    stop.send_replace(true);
+    for writer in writers {
+        writer.await?;
+    }
+    cluster.spawn(leader)?;
+    cluster.wait_ready(leader).await?;
+    // Leaders spread again before the next round.
+    sleep(Duration::from_secs(1)).await;
+    let mut times = answers.lock().expect("answers").clone();
+    times.sort();
+    times.push(killed + Duration::from_secs(4));
+    let gaps =
+        times.windows(2).filter(|pair| pair[1] >= killed).map(|pair| (pair[1] - pair[0]).as_secs_f64());
+    Ok(gaps.fold(0.0, f64::max))
+}
+
+/// User and system time of all nodes, from /proc.
+fn cpu_seconds(cluster: &mut Cluster) -> Result<f64> {
+    let mut ticks = 0.0;
+    for node in 0..cluster.len() {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", cluster.process(node)?.pid()))?;
+        // Fields after the name, which is in parentheses; user time is the 12th of them, system time the 13th.
+        let fields: Vec<&str> = stat.rsplit(')').next().context("stat")?.split_whitespace().collect();
+        ticks += fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
+    }
+    Ok(ticks / 100.0)
+}
+
+/// Time until a cluster with much data serves again, after a clean stop and after kill -9.
+pub(crate) async fn restart(plan: &Plan, report: &mut Report) -> Result<()> {
+    const STREAMS: usize = 60;
+    let mut cluster = weir(plan, "restart").await?;
+    let seeds = cluster.addresses();
+    let target = Target::cluster(&seeds).await?;
+    eprintln!("  adding {} entries of {ENTRY_BYTES} B", plan.entries);
+    let began = Instant::now();
+    let each = plan.entries / STREAMS;
+    let fills: Vec<_> = (0..STREAMS)
+        .map(|n| {
+            let key = format!("restart:{n}");
+            tokio::spawn(fill(target.address_of(&key), key, each))
+        })
+        .collect();
+    for fill in fills {
+        fill.await??;
+    }
+    let per_second = (each * STREAMS) as f64 / began.elapsed().as_secs_f64();
+    report.figure(
+        "filling, 60 connections x 100",
+        per_second,
+        "ops/s",
+        format!("{} entries", each * STREAMS),
+    );
+    let memory: f64 =
+        (0..cluster.len()).map(|n| resident_mb(&mut cluster, n).unwrap_or(0.0)).sum::<f64>() / 3.0;
+    report.figure("memory of a node with that", memory, "MB", "resident");
+
+    for clean in [true, false] {
+        for node in 0..cluster.len() {
+            if clean { _ = cluster.terminate(node).await? } else { cluster.kill(node).await? }
+        }
+        let began = Instant::now();
+        cluster.start_all().await?;
+        let ready = began.elapsed().as_secs_f64();
+        let mut client = ClusterClient::new(&seeds, Duration::from_secs(6));
+        let mut entries = 0;
+        for n in 0..STREAMS {
+            let key = format!("restart:{n}");
+            let length = client
+                .insist(&key, &["XLEN", &key], Duration::from_secs(30))
+                .await
+                .map_err(|e| anyhow!(e))?;
+            let weir_resp::Value::Int(length) = length else { continue };
+            entries += usize::try_from(length)?;
+        }
+        let how = if clean { "SIGTERM" } else { "kill -9" };
+        let note = format!("all three at once; ready after {ready:.2} s; {entries} entries there; target 5");
+        report.figure(&format!("restart after {how}, serving"), began.elapsed().as_secs_f64(), "s", note);
+    }
+    slot_map(&seeds).await.map_err(|e| anyhow!(e))?;
+    Ok(())
+}
+
+async fn fill(address: String, key: String, entries: usize) -> Result<()> {
+    const PIPELINE: usize = 100;
+    let mut connection = Connection::open(&address, Duration::from_secs(5)).await?;
+    let one = add_command(&key);
+    let mut left = entries;
+    while left > 0 {
+        let now = left.min(PIPELINE);
+        connection.send_raw(&one.repeat(now)).await?;
+        for _ in 0..now {
+            if let weir_resp::Value::Error(text) = connection.receive().await? {
+                return Err(anyhow!("{key}: {}", String::from_utf8_lossy(&text)));
+            }
+        }
+        left -= now;
+    }
+    Ok(())
+}
+
+fn resident_mb(cluster: &mut Cluster, node: usize) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", cluster.process(node)?.pid()))?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("VmRSS")?;
+    Ok(line.split_whitespace().nth(1).context("VmRSS")?.parse::<f64>()? / 1024.0)
+}
