@@ -100,10 +100,10 @@ impl ClusterClient {
         }
     }
 
-    /// Repeats a command that is safe to repeat until it is answered without an error.
+    /// Repeats a command that is safe to repeat until it is answered.
     ///
     /// # Errors
-    /// The last fate, when `within` is over.
+    /// An error reply that will not pass, as it is; or the last fate, when `within` is over.
     pub async fn insist<A: AsRef<[u8]>>(
         &mut self,
         key: &str,
@@ -115,6 +115,7 @@ impl ClusterClient {
             let fate = self.attempt(key, command).await;
             match fate {
                 Fate::Done(value) => return Ok(value),
+                Fate::Refused(error) if !is_passing(&error) => return Err(error),
                 other if Instant::now() >= deadline => {
                     let name = String::from_utf8_lossy(command[0].as_ref()).into_owned();
                     return Err(format!("{name} on {key}: {other:?} after {within:?}"));
@@ -154,6 +155,12 @@ impl ClusterClient {
         self.next_seed = (self.next_seed + 1) % self.seeds.len();
         self.seeds[self.next_seed].clone()
     }
+}
+
+/// Whether an error reply speaks of the cluster's state, not of the command: a redirect or an outage.
+pub fn is_passing(error: &str) -> bool {
+    let word = error.split(' ').next().unwrap_or_default();
+    ["MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "BUSY"].contains(&word)
 }
 
 /// Slot and address of a `MOVED` error.

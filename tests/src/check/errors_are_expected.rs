@@ -2,16 +2,14 @@
 //! errors: a NOGROUP or WRONGTYPE would mean that state was lost, and a reply of a wrong shape is no answer.
 
 use super::Violation;
+use crate::client::is_passing;
 use crate::history::{History, Outcome};
-
-const EXPECTED: [&str; 6] = ["MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "BUSY"];
 
 pub(super) fn check(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     for op in &history.ops {
         let Outcome::Refused(error) = &op.outcome else { continue };
-        let word = error.split(' ').next().unwrap_or_default();
-        if !EXPECTED.contains(&word) {
+        if !is_passing(error) {
             let text = format!("{} {:?} was answered {error:?}", history.keys[usize::from(op.key)], op.what);
             found.push(Violation { invariant: "errors_are_expected", at: op.started, text });
         }

@@ -10,8 +10,10 @@ use tokio::sync::watch;
 
 pub(super) async fn run(stage: Arc<Stage>, number: u32, group: u8, stop: watch::Receiver<bool>) {
     let mut rng = stage.rng(number);
-    let mut client =
-        ClusterClient::new(&stage.seeds, Duration::from_millis(if number.is_multiple_of(2) { 1_500 } else { 6_000 }));
+    let mut client = ClusterClient::new(
+        &stage.seeds,
+        Duration::from_millis(if number.is_multiple_of(2) { 1_500 } else { 6_000 }),
+    );
     let consumer = u16::try_from(number).expect("few consumers");
     let me = format!("c{consumer}");
     let group_name = GROUPS[usize::from(group)];
