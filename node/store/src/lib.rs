@@ -23,9 +23,10 @@ mod record;
 mod recover;
 mod replay;
 mod segment;
+mod snapshot_file;
+mod snapshot_store;
 mod spares;
 mod stats;
-
 mod writer;
 
 pub use error::Error;
@@ -35,4 +36,5 @@ pub use options::{Durability, WalOptions};
 pub use position::{GroupId, LogEntry, LogPosition};
 pub use queue::Done;
 pub use recover::Recovery;
+pub use snapshot_store::{SnapshotInfo, SnapshotReader, SnapshotStore, SnapshotWriter};
 pub use stats::{Histogram, WalStats};
