@@ -13,4 +13,5 @@ pub mod ports;
 pub mod process;
 pub mod report;
 pub mod slots;
+pub mod testing;
 pub mod workload;

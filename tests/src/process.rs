@@ -74,7 +74,12 @@ impl Process {
     /// It cannot be started.
     pub fn spawn(program: &Path, arguments: &[String], log: &Path) -> Result<Process> {
         let mut copy = std::fs::OpenOptions::new().create(true).append(true).open(log)?;
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        // Settings of whoever runs the tests are not the nodes' settings.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("WEIR_")) {
+            command.env_remove(name);
+        }
+        let mut child = command
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

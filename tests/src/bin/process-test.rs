@@ -147,14 +147,8 @@ async fn run(arguments: &Arguments, seed: u64, dir: &std::path::Path) -> Result<
     }
     println!("\n{}", report::table(&phases, &history, &stage.shards, &unreachable, &violations));
     println!("{}", summary(&history));
-    for violation in violations.iter().take(20) {
-        println!("VIOLATION {violation}");
-    }
-    println!(
-        "process-test: {} passed, {} failed",
-        check::ALL.len() + 1 - broken(&violations),
-        broken(&violations)
-    );
+    let broken = print_violations(&violations);
+    println!("process-test: {} passed, {broken} failed", check::ALL.len() + 1 - broken);
     if let Some(cluster) = &mut cluster {
         for node in 0..cluster.len() {
             cluster.terminate(node).await?;
@@ -163,11 +157,21 @@ async fn run(arguments: &Arguments, seed: u64, dir: &std::path::Path) -> Result<
     Ok(violations.is_empty())
 }
 
-/// Number of invariants that were violated.
-fn broken(violations: &[Violation]) -> usize {
+/// The first few of each invariant; how many invariants were violated.
+fn print_violations(violations: &[Violation]) -> usize {
+    const SHOWN: usize = 4;
     let mut names: Vec<_> = violations.iter().map(|v| v.invariant).collect();
     names.sort_unstable();
     names.dedup();
+    for name in &names {
+        let of_it: Vec<_> = violations.iter().filter(|v| v.invariant == *name).collect();
+        for violation in of_it.iter().take(SHOWN) {
+            println!("VIOLATION {violation}");
+        }
+        if of_it.len() > SHOWN {
+            println!("VIOLATION {name}: {} more", of_it.len() - SHOWN);
+        }
+    }
     names.len()
 }
 

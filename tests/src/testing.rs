@@ -1,0 +1,115 @@
+//! Shared by the tests in `tests/`: small clusters in temporary directories and short calls.
+
+use crate::connection::{Connection, show, words};
+use crate::process::{Cluster, ClusterOptions, weir_binary};
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+use tempfile::TempDir;
+use weir_resp::Value;
+
+/// A cluster whose data goes with it.
+#[derive(Debug)]
+pub struct TestCluster {
+    cluster: Cluster,
+    /// Where its data and logs are.
+    pub dir: TempDir,
+}
+
+impl Deref for TestCluster {
+    type Target = Cluster;
+    fn deref(&self) -> &Cluster {
+        &self.cluster
+    }
+}
+
+impl DerefMut for TestCluster {
+    fn deref_mut(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+}
+
+/// Ports and directories for `nodes` nodes with these further arguments; nothing runs yet.
+///
+/// # Panics
+/// No temporary directory, no program.
+pub fn prepare(nodes: u16, arguments: &str) -> TestCluster {
+    let dir = tempfile::Builder::new().prefix("weir-test-").tempdir().expect("a temporary directory");
+    let options = ClusterOptions {
+        weir: weir_binary().expect("the weir program"),
+        dir: dir.path().to_owned(),
+        nodes,
+        arguments: words(arguments),
+    };
+    TestCluster { cluster: Cluster::prepare(options).expect("a directory"), dir }
+}
+
+/// As [`prepare`], running and ready.
+///
+/// # Panics
+/// It does not get ready.
+pub async fn start(nodes: u16, arguments: &str) -> TestCluster {
+    let mut cluster = prepare(nodes, arguments);
+    cluster.start_all().await.expect("the cluster gets ready");
+    cluster
+}
+
+/// A connection to a node.
+///
+/// # Panics
+/// It is refused.
+pub async fn connect(cluster: &Cluster, node: usize) -> Connection {
+    Connection::open(&cluster.address(node), Duration::from_secs(5)).await.expect("a connection")
+}
+
+/// A reply in one line (see [`show`]) to a command line without spaces in its arguments.
+///
+/// # Panics
+/// No reply within 10 s.
+pub async fn ask(connection: &mut Connection, command: &str) -> String {
+    show(&ask_value(connection, command).await)
+}
+
+/// As [`ask`], as a value.
+///
+/// # Panics
+/// No reply within 10 s.
+pub async fn ask_value(connection: &mut Connection, command: &str) -> Value {
+    let reply = connection.call(&words(command), Duration::from_secs(10)).await;
+    reply.unwrap_or_else(|error| panic!("{command}: {error}"))
+}
+
+/// Asks again and again until the reply is as wanted.
+///
+/// # Panics
+/// It is not, for 15 s.
+pub async fn ask_until(connection: &mut Connection, command: &str, wanted: impl Fn(&str) -> bool) -> String {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(15);
+    loop {
+        let reply = ask(connection, command).await;
+        if wanted(&reply) {
+            return reply;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{command} still answers {reply}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// One HTTP GET; status line and body.
+///
+/// # Panics
+/// No answer within 5 s.
+pub async fn http_get(port: u16, path: &str) -> (String, String) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let exchange = async {
+        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        std::io::Result::Ok(answer)
+    };
+    let answer =
+        tokio::time::timeout(Duration::from_secs(5), exchange).await.expect("in time").expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
+}
