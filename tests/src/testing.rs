@@ -113,3 +113,31 @@ pub async fn http_get(port: u16, path: &str) -> (String, String) {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
 }
+
+/// Plays a script of lines `COMMAND => REPLY`, the reply in the notation of [`show`]; a `?` stands for any number.
+///
+/// # Panics
+/// A reply differs.
+pub async fn script(connection: &mut Connection, text: &str) {
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (command, expected) = line.split_once(" => ").unwrap_or_else(|| panic!("no `=>` in {line:?}"));
+        let reply = ask(connection, command.trim()).await;
+        assert!(
+            fits(expected.trim(), &reply),
+            "{}\n  expected {}\n  got      {reply}",
+            command.trim(),
+            expected.trim()
+        );
+    }
+}
+
+/// Whether a reply is as expected, where each `?` may be any run of digits.
+fn fits(expected: &str, reply: &str) -> bool {
+    match expected.split_once('?') {
+        None => expected == reply,
+        Some((before, after)) => reply.strip_prefix(before).is_some_and(|rest| {
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            digits > 0 && fits(after, &rest[digits..])
+        }),
+    }
+}

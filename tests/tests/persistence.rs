@@ -1,0 +1,178 @@
+//! What is on disk: everything after a restart, no more than a bound, and the modes of durability.
+
+use std::path::Path;
+use std::time::Duration;
+use weir_tests::connection::show;
+use weir_tests::testing::{TestCluster, ask, ask_until, ask_value, connect, start};
+
+/// XINFO STREAM FULL without what passes with time: idle and seen times.
+async fn state_of(cluster: &TestCluster, key: &str) -> String {
+    let mut client = weir_tests::client::ClusterClient::new(&cluster.addresses(), Duration::from_secs(6));
+    let within = Duration::from_secs(20);
+    let full =
+        client.insist(key, &["XINFO", "STREAM", key, "FULL", "COUNT", "0"], within).await.expect("answered");
+    let groups = client.insist(key, &["XINFO", "GROUPS", key], within).await.expect("answered");
+    format!("{} {}", show(&full), show(&groups))
+}
+
+#[tokio::test]
+async fn streams_groups_and_pending_lists_survive_kill_9_of_all() {
+    let mut cluster = start(3, "--snapshot-log-bytes 100000 --wal-segment-bytes 262144").await;
+    let mut client = weir_tests::client::ClusterClient::new(&cluster.addresses(), Duration::from_secs(6));
+    let within = Duration::from_secs(20);
+    let mut run = async |key: &str, line: &str| {
+        let words = weir_tests::connection::words(line);
+        client.insist(key, &words, within).await.unwrap_or_else(|error| panic!("{line}: {error}"))
+    };
+    let keys = ["a", "b", "c", "d", "e"];
+    for key in keys {
+        for n in 1..=300 {
+            run(key, &format!("XADD {key} {n}-0 n {n} text {}", "t".repeat(n % 90))).await;
+        }
+        run(key, &format!("XGROUP CREATE {key} g 0")).await;
+        run(key, &format!("XGROUP CREATE {key} later $")).await;
+        run(key, &format!("XREADGROUP GROUP g one COUNT 40 STREAMS {key} >")).await;
+        run(key, &format!("XREADGROUP GROUP g two COUNT 40 STREAMS {key} >")).await;
+        run(key, &format!("XACK {key} g 1-0 3-0 50-0")).await;
+        run(key, &format!("XCLAIM {key} g three 0 5-0 6-0")).await;
+        run(key, &format!("XDEL {key} 5-0 299-0")).await;
+        run(key, &format!("XTRIM {key} MINID 20-0")).await;
+        run(key, &format!("XGROUP CREATECONSUMER {key} later idle")).await;
+    }
+    let mut before = Vec::new();
+    for key in keys {
+        before.push(state_of(&cluster, key).await);
+    }
+    for round in 0..3 {
+        for node in 0..3 {
+            if round == 1 {
+                _ = cluster.terminate(node).await.expect("exit 0")
+            } else {
+                cluster.kill(node).await.expect("killed")
+            }
+        }
+        cluster.start_all().await.expect("back again");
+        for (key, before) in keys.iter().zip(&before) {
+            assert_eq!(state_of(&cluster, key).await, *before, "round {round}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_log_is_dropped_behind_snapshots() {
+    let cluster = start(1, "--snapshot-log-bytes 1000000 --wal-segment-bytes 1048576").await;
+    let mut c = connect(&cluster, 0).await;
+    let line = format!("XADD s MAXLEN 10 * f {}\r\n", "x".repeat(1000));
+    for _ in 0..60 {
+        c.send_raw(line.repeat(500).as_bytes()).await.expect("sent");
+        for _ in 0..500 {
+            let reply = show(&c.receive().await.expect("an id"));
+            assert!(!reply.starts_with('-'), "{reply}");
+        }
+    }
+    // 30 MB were written; a few segments, their reserve and snapshots remain.
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(15);
+    loop {
+        let used = disk_usage(&cluster.data(0));
+        if used < 12 << 20 {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{used} bytes on disk");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(ask(&mut c, "XLEN s").await, "10");
+}
+
+fn disk_usage(dir: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    entries
+        .flatten()
+        .map(|entry| match entry.metadata() {
+            Ok(meta) if meta.is_dir() => disk_usage(&entry.path()),
+            Ok(meta) => meta.len(),
+            Err(_) => 0,
+        })
+        .sum()
+}
+
+#[tokio::test]
+async fn each_durability_serves_survives_kill_9_and_says_what_it_may_lose() {
+    for mode in ["always", "everysec", "os"] {
+        let mut cluster = start(3, &format!("--durability {mode}")).await;
+        let mut client = weir_tests::client::ClusterClient::new(&cluster.addresses(), Duration::from_secs(6));
+        let within = Duration::from_secs(20);
+        for n in 0..20 {
+            let key = format!("k{n}");
+            client.insist(&key, &["XADD", &key, "*", "a", "1"], within).await.expect("added");
+        }
+        let mut c = connect(&cluster, 0).await;
+        let info = ask(&mut c, "INFO persistence").await;
+        assert!(info.contains(mode), "INFO persistence does not name {mode}:\n{info}");
+        cluster.kill(0).await.expect("killed");
+        cluster.kill(1).await.expect("killed");
+        cluster.start_all().await.expect("back again");
+        for n in 0..20 {
+            let key = format!("k{n}");
+            let length = client.insist(&key, &["XLEN", &key], within).await.expect("read");
+            assert_eq!(show(&length), "1", "{key} in {mode}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn at_maxmemory_adds_are_refused_and_what_frees_memory_works() {
+    let cluster = start(1, "--maxmemory 4000000").await;
+    let mut c = connect(&cluster, 0).await;
+    let value = "x".repeat(10_000);
+    let mut added = 0;
+    let refusal = loop {
+        let reply = ask(&mut c, &format!("XADD s * f {value}")).await;
+        if reply.starts_with('-') {
+            break reply;
+        }
+        added += 1;
+        assert!(added < 5_000, "50 MB fit into 4 MB");
+    };
+    assert!(refusal.starts_with("-OOM command not allowed when used memory > 'maxmemory'"), "{refusal}");
+    assert_eq!(ask(&mut c, "XLEN s").await, added.to_string());
+    assert_eq!(ask(&mut c, "XGROUP CREATE s g 0").await.split(' ').next(), Some("-OOM"));
+    assert_eq!(ask(&mut c, "XTRIM s MAXLEN 1").await, (added - 1).to_string());
+    ask_until(&mut c, "XADD s * f 1", |reply| !reply.starts_with('-')).await;
+}
+
+#[tokio::test]
+async fn metrics_name_streams_groups_and_followers() {
+    let cluster = start(3, "").await;
+    let mut client = weir_tests::client::ClusterClient::new(&cluster.addresses(), Duration::from_secs(6));
+    let within = Duration::from_secs(20);
+    for line in [
+        "XADD orders * a 1",
+        "XADD orders * a 2",
+        "XADD orders * a 3",
+        "XGROUP CREATE orders workers 0",
+        "XREADGROUP GROUP workers w1 COUNT 2 STREAMS orders >",
+    ] {
+        client.insist("orders", &weir_tests::connection::words(line), within).await.expect(line);
+    }
+    let leader = client.leader_of("orders").and_then(|at| cluster.node_at(at)).expect("a leader");
+    let (_, metrics) = weir_tests::testing::http_get(cluster.port(leader) + 20_000, "/metrics").await;
+    let of = |words: &[&str]| {
+        let line = metrics
+            .lines()
+            .find(|line| !line.starts_with('#') && words.iter().all(|word| line.contains(word)));
+        line.and_then(|line| line.rsplit(' ').next())
+            .unwrap_or_else(|| panic!("nothing about {words:?} in\n{metrics}"))
+    };
+    assert_eq!(of(&["stream", "\"orders\"", "entries"]), "3");
+    assert_eq!(of(&["\"orders\"", "pending"]), "2");
+    // Each follower's distance is there, and the histogram of syncs has counted.
+    of(&["follower"]);
+    assert_ne!(of(&["fsync", "count"]), "0");
+    let mut c = connect(&cluster, leader).await;
+    assert!(
+        ask_value(&mut c, "INFO memory")
+            .await
+            .bytes()
+            .is_some_and(|b| b.windows(11).any(|w| w == b"used_memory"))
+    );
+}
