@@ -1,0 +1,209 @@
+//! The consensus library's log over the node's shared log.
+//!
+//! Appends are queued and return at once; the writer completes them after the batch is durable. An entry
+//! is readable from the moment it is queued, so replication runs beside the sync.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::{Stream, stream};
+use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
+use openraft::{EntryPayload, OptionalSend, RaftLogReader};
+use weir_store::GroupLog;
+
+use crate::propose::Waiting;
+use crate::types::{Entry, LogId, TypeConfig, Vote, log_id, position};
+use crate::wire;
+
+/// Bytes read from the log at once: for one message to a follower, or for one step of apply.
+const READ_BYTES: usize = 1 << 20;
+
+#[derive(Clone)]
+pub(crate) struct LogStore {
+    log: GroupLog,
+    waiting: Arc<Waiting>,
+    durable: Arc<AtomicU64>,
+}
+
+fn failed(error: weir_store::Error) -> io::Error {
+    io::Error::other(error)
+}
+
+impl LogStore {
+    pub(crate) fn new(log: GroupLog, waiting: Arc<Waiting>) -> Self {
+        // What recovery found is on disk.
+        let last = log.state().last.map_or(0, |last| last.index);
+        Self { log, waiting, durable: Arc::new(AtomicU64::new(last)) }
+    }
+
+    /// The highest index on this node's disk.
+    pub(crate) fn durable(&self) -> Arc<AtomicU64> {
+        self.durable.clone()
+    }
+
+    fn clip(&self, range: &impl RangeBounds<u64>) -> (u64, u64) {
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(start) => start + 1,
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(end) => end + 1,
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => u64::MAX,
+        };
+        let state = self.log.state();
+        let first = state.purged.map_or(0, |purged| purged.index + 1);
+        let behind_last = state.last.map_or(0, |last| last.index + 1);
+        (start.max(first), end.min(behind_last))
+    }
+
+    async fn read(&self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
+        let entries = self.log.read(start..end, READ_BYTES).await.map_err(failed)?;
+        entries.into_iter().map(|entry| Ok(wire::decode_entry(entry)?)).collect()
+    }
+}
+
+/// One group's entries on the way to apply, read piece by piece.
+struct Reading {
+    store: LogStore,
+    next: u64,
+    end: u64,
+    ready: VecDeque<Entry>,
+}
+
+impl Reading {
+    async fn next(mut self) -> io::Result<Option<(Entry, Self)>> {
+        if self.ready.is_empty() && self.next < self.end {
+            self.ready = self.store.read(self.next, self.end).await?.into();
+            if self.ready.is_empty() {
+                let missing = format!("log entry {} is missing", self.next);
+                return Err(io::Error::new(io::ErrorKind::InvalidData, missing));
+            }
+            self.next += self.ready.len() as u64;
+        }
+        Ok(self.ready.pop_front().map(|entry| (entry, self)))
+    }
+}
+
+impl RaftLogReader<TypeConfig> for LogStore {
+    async fn entries_stream<RB>(
+        &mut self,
+        range: RB,
+    ) -> impl Stream<Item = Result<Entry, io::Error>> + OptionalSend
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        let (next, end) = self.clip(&range);
+        let reading = Reading { store: self.clone(), next, end, ready: VecDeque::new() };
+        Box::pin(stream::try_unfold(reading, Reading::next))
+    }
+
+    async fn try_get_log_entries<RB>(&mut self, range: RB) -> Result<Vec<Entry>, io::Error>
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        let (mut start, end) = self.clip(&range);
+        let mut all = Vec::new();
+        while start < end {
+            let some = self.read(start, end).await?;
+            if some.is_empty() {
+                break;
+            }
+            start += some.len() as u64;
+            all.extend(some);
+        }
+        Ok(all)
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, io::Error> {
+        self.read(start, end).await
+    }
+
+    async fn read_vote(&mut self) -> Result<Option<Vote>, io::Error> {
+        let vote = self.log.state().vote;
+        Ok(vote.map(wire::decode_vote).transpose()?)
+    }
+}
+
+impl RaftLogStorage<TypeConfig> for LogStore {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> Result<LogState<TypeConfig>, io::Error> {
+        let state = self.log.state();
+        let purged = state.purged.map(log_id);
+        let last = state.last.map(log_id);
+        Ok(LogState { last_purged_log_id: purged, last_log_id: last.or(purged) })
+    }
+
+    async fn get_log_reader(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
+        self.log.save_vote(wire::encode_vote(vote)).await.map_err(failed)
+    }
+
+    /// Only a hint: it rides with the next batch and is never synced for its own sake.
+    async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), io::Error> {
+        if let Some(committed) = committed {
+            self.log.save_committed(wire::encode_position(&committed));
+        }
+        Ok(())
+    }
+
+    async fn read_committed(&mut self) -> Result<Option<LogId>, io::Error> {
+        let state = self.log.state();
+        let Some(committed) = state.committed else { return Ok(None) };
+        let committed = wire::decode_position(committed)?;
+        // The hint may have outlived a torn tail.
+        Ok(state.last.filter(|last| last.index >= committed.index).map(|_| committed))
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> Result<(), io::Error>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let mut encoded = Vec::new();
+        for entry in entries {
+            if let EntryPayload::Normal(proposal) = &entry.payload
+                && let Some(nonce) = proposal.nonce
+            {
+                self.waiting.appended(nonce, position(&entry.log_id));
+            }
+            encoded.push(wire::encode_entry(&entry));
+        }
+        let Some(last) = encoded.last().map(|entry| entry.position.index) else {
+            callback.io_completed(Ok(()));
+            return Ok(());
+        };
+        let durable = self.durable.clone();
+        self.log.append(
+            encoded,
+            Box::new(move |done| {
+                if done.is_ok() {
+                    durable.fetch_max(last, Ordering::Release);
+                }
+                callback.io_completed(done.map_err(failed));
+            }),
+        );
+        Ok(())
+    }
+
+    async fn truncate_after(&mut self, last: Option<LogId>) -> Result<(), io::Error> {
+        let kept = last.map(|last| last.index);
+        self.log.truncate_after(kept).await.map_err(failed)?;
+        // Appends before the cut have completed: the log keeps the order of calls.
+        self.durable.fetch_min(kept.unwrap_or(0), Ordering::Release);
+        Ok(())
+    }
+
+    async fn purge(&mut self, upto: LogId) -> Result<(), io::Error> {
+        self.log.purge(position(&upto)).await.map_err(failed)
+    }
+}

@@ -1,0 +1,273 @@
+//! The consensus library's network over [`Peers`].
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, stream};
+use openraft::base::{BoxFuture, BoxStream};
+use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
+use openraft::network::{
+    Backoff, NetBackoff, NetSnapshot, NetStreamAppend, NetTransferLeader, NetVote, RPCOption,
+    RaftNetworkFactory,
+};
+use openraft::raft::{
+    AppendEntriesRequest, SnapshotResponse, StreamAppendResult, TransferLeaderRequest, TransferLeaderResponse,
+    VoteRequest, VoteResponse,
+};
+use openraft::{BasicNode, OptionalSend};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
+use tonic::Streaming;
+use weir_store::GroupId;
+
+use crate::peers::method;
+use crate::snapshot_transfer::{self, SnapshotFile};
+use crate::types::{TypeConfig, Vote};
+use crate::{Error, NodeId, Peers, wire};
+
+/// A stream whose requests stay unanswered for this long is given up.
+const STREAM_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Opening a stream takes one round trip.
+const STREAM_OPEN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Waits between attempts to reach a peer that is gone: doubling, and short, because a peer that comes
+/// back should not be left behind.
+const BACKOFF_START: Duration = Duration::from_millis(20);
+const BACKOFF_MAX: Duration = Duration::from_millis(200);
+
+type RpcError = RPCError<TypeConfig>;
+type AppendRequest = AppendEntriesRequest<TypeConfig>;
+type AppendAnswer = StreamAppendResult<TypeConfig>;
+
+/// Makes a group's links to its peers.
+pub(crate) struct Network {
+    pub(crate) peers: Peers,
+    pub(crate) group: GroupId,
+}
+
+impl Network {
+    fn link(&self, to: NodeId, node: &BasicNode, beats: bool) -> Link {
+        self.peers.suggest_addr(to, &node.addr);
+        Link { peers: self.peers.clone(), group: self.group, to, beats }
+    }
+}
+
+impl RaftNetworkFactory<TypeConfig> for Network {
+    type Network = Link;
+
+    async fn new_client(&mut self, target: NodeId, node: &BasicNode) -> Link {
+        self.link(target, node, false)
+    }
+
+    async fn new_heartbeat_client(&mut self, target: NodeId, node: &BasicNode) -> Link {
+        self.link(target, node, true)
+    }
+}
+
+/// A group's link to one peer; many share one connection.
+pub(crate) struct Link {
+    peers: Peers,
+    group: GroupId,
+    to: NodeId,
+    /// Heartbeats are single requests: a call each costs less than a stream each.
+    beats: bool,
+}
+
+impl Link {
+    async fn call<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        method: &'static str,
+        question: &Q,
+        timeout: Duration,
+    ) -> Result<A, RpcError> {
+        let answer = self
+            .peers
+            .group_call(self.to, self.group, method, wire::to_bytes(question), timeout)
+            .await
+            .map_err(rpc_error)?;
+        wire::from_bytes("answer", &answer).map_err(|error| NetworkError::new(&error).into())
+    }
+
+    async fn beat(&self, request: &AppendRequest, timeout: Duration) -> Result<AppendAnswer, RpcError> {
+        let answer = self
+            .peers
+            .group_call(self.to, self.group, method::BEAT, wire::encode_append(request), timeout)
+            .await
+            .map_err(rpc_error)?;
+        wire::decode_append_answer(answer).map_err(|error| NetworkError::new(&error).into())
+    }
+}
+
+pub(crate) fn rpc_error(error: Error) -> RpcError {
+    match error {
+        // The request may have arrived; the next one tells.
+        Error::Timeout { .. } | Error::Remote { .. } => NetworkError::new(&error).into(),
+        _ => Unreachable::new(&error).into(),
+    }
+}
+
+impl NetStreamAppend<TypeConfig> for Link {
+    fn stream_append<'s, S>(
+        &'s mut self,
+        mut input: S,
+        option: RPCOption,
+    ) -> BoxFuture<'s, Result<BoxStream<'s, Result<AppendAnswer, RpcError>>, RpcError>>
+    where
+        S: Stream<Item = AppendRequest> + OptionalSend + Unpin + 'static,
+    {
+        Box::pin(async move {
+            // The first request is pulled before anything is dialed: producing it is where the library
+            // waits out its backoff, and without that a dead peer would be dialed in a loop.
+            let Some(first) = input.next().await else {
+                return Ok(Box::pin(stream::empty()) as BoxStream<'s, _>);
+            };
+            if self.beats {
+                let answer = self.beat(&first, option.hard_ttl()).await;
+                return Ok(Box::pin(stream::iter([answer])) as BoxStream<'s, _>);
+            }
+            let sent = Arc::new(AtomicU64::new(0));
+            let (alive, ended) = oneshot::channel();
+            let requests =
+                Requests { first: Some(first), rest: Some(input), output_dropped: ended, sent: sent.clone() };
+            let answers = self
+                .peers
+                .append_stream(self.to, self.group, requests, STREAM_OPEN_TIMEOUT)
+                .await
+                .map_err(rpc_error)?;
+            let reading = Answers { answers, sent, received: 0, _alive: alive };
+            Ok(Box::pin(stream::unfold(Some(reading), Answers::next)) as BoxStream<'s, _>)
+        })
+    }
+}
+
+/// The requests of one append stream, encoded on the way out.
+///
+/// It ends as soon as the answers are no longer read. The library keeps a lock inside the stream while it
+/// waits for the next request, so a stream left behind by a broken connection would block its successor.
+struct Requests<S> {
+    first: Option<AppendRequest>,
+    rest: Option<S>,
+    output_dropped: oneshot::Receiver<()>,
+    sent: Arc<AtomicU64>,
+}
+
+impl<S: Stream<Item = AppendRequest> + Unpin> Stream for Requests<S> {
+    type Item = Bytes;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let this = &mut *self;
+        let Some(rest) = &mut this.rest else { return Poll::Ready(None) };
+        let request = if Pin::new(&mut this.output_dropped).poll(cx).is_ready() {
+            None
+        } else if let Some(first) = this.first.take() {
+            Some(first)
+        } else {
+            match rest.poll_next_unpin(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(request) => request,
+            }
+        };
+        match request {
+            Some(request) => {
+                this.sent.fetch_add(1, Ordering::Relaxed);
+                Poll::Ready(Some(wire::encode_append(&request)))
+            }
+            None => {
+                this.rest = None;
+                Poll::Ready(None)
+            }
+        }
+    }
+}
+
+struct Answers {
+    answers: Streaming<Bytes>,
+    sent: Arc<AtomicU64>,
+    received: u64,
+    /// Dropped with the answers; ends [`Requests`].
+    _alive: oneshot::Sender<()>,
+}
+
+impl Answers {
+    async fn next(this: Option<Self>) -> Option<(Result<AppendAnswer, RpcError>, Option<Self>)> {
+        let mut this = this?;
+        let message = loop {
+            match weir_env::time::timeout(STREAM_IDLE_TIMEOUT, this.answers.message()).await {
+                Ok(message) => break message,
+                Err(_) if this.sent.load(Ordering::Relaxed) > this.received => {
+                    let error = NetworkError::from_string("no answer on the append stream");
+                    return Some((Err(error.into()), None));
+                }
+                Err(_) => {}
+            }
+        };
+        this.received += 1;
+        match message {
+            Ok(None) => None,
+            Ok(Some(answer)) => match wire::decode_append_answer(answer) {
+                Ok(answer) => Some((Ok(answer), Some(this))),
+                Err(error) => Some((Err(NetworkError::new(&error).into()), None)),
+            },
+            Err(status) => Some((Err(rpc_error(crate::peers::refusal("", &status))), None)),
+        }
+    }
+}
+
+impl NetVote<TypeConfig> for Link {
+    async fn vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, RpcError> {
+        self.call(method::VOTE, &request, option.hard_ttl()).await
+    }
+
+    async fn pre_vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, RpcError> {
+        self.call(method::PRE_VOTE, &request, option.hard_ttl()).await
+    }
+}
+
+impl NetTransferLeader<TypeConfig> for Link {
+    async fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<TypeConfig>, RpcError> {
+        self.call(method::TRANSFER, &request, option.hard_ttl()).await
+    }
+}
+
+impl NetBackoff<TypeConfig> for Link {
+    fn backoff(&self) -> Option<Backoff> {
+        let waits = std::iter::successors(Some(BACKOFF_START), |wait| Some((*wait * 2).min(BACKOFF_MAX)));
+        Some(Backoff::new(waits))
+    }
+}
+
+impl NetSnapshot<TypeConfig> for Link {
+    type SnapshotData = SnapshotFile;
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: openraft::alias::SnapshotOf<TypeConfig, SnapshotFile>,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        _option: RPCOption,
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        let send = snapshot_transfer::send(&self.peers, self.group, self.to, vote, snapshot);
+        tokio::select! {
+            biased;
+            closed = cancel => Err(closed.into()),
+            sent = send => sent,
+        }
+    }
+}

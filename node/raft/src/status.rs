@@ -1,0 +1,180 @@
+//! What a group tells about itself, published when it changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::{LogIdOptionExt, RaftMetrics, ServerState};
+use parking_lot::RwLock;
+use tokio::sync::watch;
+use weir_env::time::Instant;
+
+use crate::types::{Raft, TypeConfig};
+use crate::{NodeId, Watermark};
+
+/// Progress is published at most this often; a change of leadership is never held back.
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(1);
+
+/// A group as this node sees it. Indexes are 0 before the first entry.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct GroupStatus {
+    /// The current term.
+    pub term: u64,
+    /// The node believed to lead.
+    pub leader: Option<NodeId>,
+    /// This node leads, as far as it knows.
+    pub is_leader: bool,
+    /// This node leads and has applied its own first entry of the term: its state holds every write that
+    /// was ever answered.
+    pub ready: bool,
+    /// This node leads and a quorum acknowledged it within one election timeout. A leader without it
+    /// counts as deposed for clients.
+    pub quorum_alive: bool,
+    /// The last entry in this node's log.
+    pub last_index: u64,
+    /// The last entry that this node knows to be committed.
+    pub committed: u64,
+    /// The last entry applied here.
+    pub applied: u64,
+    /// The last entry covered by this node's newest snapshot.
+    pub snapshot: u64,
+    /// The voters of the effective membership, joint ones included, in order.
+    pub voters: Vec<NodeId>,
+    /// The learners of the effective membership, in order.
+    pub learners: Vec<NodeId>,
+    /// Set for good when the group has stopped: why.
+    pub stopped: Option<String>,
+}
+
+/// Keeps [`GroupStatus`] and the followers' progress up to date.
+pub(crate) struct Publisher {
+    pub(crate) me: NodeId,
+    /// How long a quorum's acknowledgement counts.
+    pub(crate) quorum_timeout: Duration,
+    pub(crate) applied: Watermark,
+    pub(crate) status: watch::Sender<GroupStatus>,
+    pub(crate) matched: Arc<RwLock<Vec<(NodeId, u64)>>>,
+    pub(crate) matched_version: watch::Sender<u64>,
+}
+
+impl Publisher {
+    /// Runs until the library stops. Sleeps between changes; an expiring quorum is the only timer.
+    pub(crate) async fn run(self, raft: Raft) {
+        let mut metrics = raft.metrics();
+        loop {
+            let (leadership, alive_until, stopped) = self.publish(&metrics.borrow_and_update());
+            if stopped {
+                return;
+            }
+            let pause = weir_env::time::sleep(PUBLISH_INTERVAL);
+            tokio::pin!(pause);
+            // Within the pause only a change of leadership is worth waking for.
+            loop {
+                tokio::select! {
+                    () = &mut pause => break,
+                    changed = metrics.changed() => {
+                        if changed.is_err() {
+                            self.ended("raft stopped");
+                            return;
+                        }
+                        if leadership_of(&metrics.borrow()) != leadership {
+                            break;
+                        }
+                    }
+                }
+            }
+            if metrics.has_changed().unwrap_or(true) {
+                continue;
+            }
+            let expiry = async {
+                match alive_until {
+                    Some(at) => weir_env::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                changed = metrics.changed() => {
+                    if changed.is_err() {
+                        self.ended("raft stopped");
+                        return;
+                    }
+                    metrics.mark_changed();
+                }
+                () = expiry => {}
+            }
+        }
+    }
+
+    pub(crate) fn ended(&self, why: &str) {
+        self.status.send_if_modified(|status| {
+            if status.stopped.is_some() {
+                return false;
+            }
+            status.stopped = Some(why.to_owned());
+            status.is_leader = false;
+            status.ready = false;
+            status.quorum_alive = false;
+            true
+        });
+    }
+
+    /// Answers the leadership seen, when the quorum's acknowledgement expires, and whether this is over.
+    fn publish(&self, metrics: &RaftMetrics<TypeConfig>) -> (Leadership, Option<Instant>, bool) {
+        let is_leader = metrics.state == ServerState::Leader;
+        let membership = metrics.membership_config.membership();
+        let mut voters: Vec<NodeId> = membership.voter_ids().collect();
+        voters.sort_unstable();
+        voters.dedup();
+        let mut learners: Vec<NodeId> = membership.learner_ids().collect();
+        learners.sort_unstable();
+        let alone = voters == [self.me];
+        let now = Instant::now();
+        let alive_until = metrics.last_quorum_acked.as_ref().map(|acked| **acked_instant(acked) + self.quorum_timeout);
+        let quorum_alive = is_leader && (alone || alive_until.is_some_and(|until| until > now));
+        let applied_own = metrics.last_applied.is_some_and(|id| id.leader_id.term == metrics.current_term);
+        let stopped = metrics.running_state.as_ref().err().map(ToString::to_string);
+        let fresh = GroupStatus {
+            term: metrics.current_term,
+            leader: metrics.current_leader,
+            is_leader: is_leader && stopped.is_none(),
+            ready: is_leader && applied_own && stopped.is_none(),
+            quorum_alive: quorum_alive && stopped.is_none(),
+            last_index: metrics.last_log_index.unwrap_or(0),
+            committed: metrics.local_committed.index().unwrap_or(0),
+            applied: metrics.last_applied.index().unwrap_or(0).max(self.applied.get()),
+            snapshot: metrics.snapshot.index().unwrap_or(0),
+            voters,
+            learners,
+            stopped: stopped.clone(),
+        };
+        self.publish_matched(&fresh, metrics);
+        self.status.send_if_modified(|status| {
+            let changed = *status != fresh;
+            *status = fresh;
+            changed
+        });
+        let expiry = alive_until.filter(|_| quorum_alive && !alone);
+        (leadership_of(metrics), expiry, stopped.is_some())
+    }
+
+    fn publish_matched(&self, status: &GroupStatus, metrics: &RaftMetrics<TypeConfig>) {
+        let mut fresh = Vec::new();
+        if let Some(replication) = metrics.replication.as_ref().filter(|_| status.is_leader) {
+            for (node, matched) in replication {
+                if *node != self.me && status.voters.contains(node) {
+                    fresh.push((*node, matched.index().unwrap_or(0)));
+                }
+            }
+        }
+        if *self.matched.read() != fresh {
+            *self.matched.write() = fresh;
+            self.matched_version.send_modify(|version| *version += 1);
+        }
+    }
+}
+
+type Leadership = (u64, ServerState, Option<NodeId>, bool);
+
+fn leadership_of(metrics: &RaftMetrics<TypeConfig>) -> Leadership {
+    let applied_own = metrics.last_applied.is_some_and(|id| id.leader_id.term == metrics.current_term);
+    (metrics.current_term, metrics.state, metrics.current_leader, applied_own)
+}

@@ -1,0 +1,66 @@
+//! The types that fill in the consensus library's parameters, and nothing else knows them.
+
+use std::fmt;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use weir_store::LogPosition;
+
+use crate::Nonce;
+use crate::propose::Ticket;
+use crate::runtime::Runtime;
+
+/// Number of a node inside the cluster; permanent, small, never reused.
+pub type NodeId = u64;
+
+openraft::declare_raft_types!(
+    /// The consensus library's parameters. One leader a term, so a log id is (term, index).
+    pub(crate) TypeConfig:
+        D = Proposal,
+        R = (),
+        NodeId = NodeId,
+        Node = openraft::BasicNode,
+        Term = u64,
+        LeaderId = openraft::impls::leader_id_std::LeaderId<u64, NodeId>,
+        Responder<T> = Ticket where T: openraft::OptionalSend + 'static,
+        AsyncRuntime = Runtime,
+);
+
+/// What a client batch looks like to consensus: opaque bytes.
+///
+/// The nonce names the waiting proposal inside the proposing process. It is never encoded, so an entry
+/// that arrives from a peer or from disk carries none and cannot be mistaken for a local proposal.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Proposal {
+    pub(crate) payload: Bytes,
+    #[serde(skip)]
+    pub(crate) nonce: Option<Nonce>,
+}
+
+impl fmt::Debug for Proposal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.payload.len())
+    }
+}
+
+impl fmt::Display for Proposal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+pub(crate) type CommittedLeaderId = openraft::alias::CommittedLeaderIdOf<TypeConfig>;
+pub(crate) type LogId = openraft::alias::LogIdOf<TypeConfig>;
+pub(crate) type Vote = openraft::alias::VoteOf<TypeConfig>;
+pub(crate) type Entry = openraft::alias::EntryOf<TypeConfig>;
+pub(crate) type StoredMembership = openraft::alias::StoredMembershipOf<TypeConfig>;
+pub(crate) type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;
+pub(crate) type Raft = openraft::Raft<TypeConfig, crate::machine::Applier>;
+
+pub(crate) fn position(id: &LogId) -> LogPosition {
+    LogPosition { term: id.leader_id.term, index: id.index }
+}
+
+pub(crate) fn log_id(position: LogPosition) -> LogId {
+    LogId::new(CommittedLeaderId::new(position.term), position.index)
+}
