@@ -8,7 +8,6 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::{Stream, stream};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
@@ -26,7 +25,6 @@ const READ_BYTES: usize = 1 << 20;
 pub(crate) struct LogStore {
     log: GroupLog,
     waiting: Arc<Waiting>,
-    durable: Arc<AtomicU64>,
 }
 
 fn failed(error: weir_store::Error) -> io::Error {
@@ -35,14 +33,7 @@ fn failed(error: weir_store::Error) -> io::Error {
 
 impl LogStore {
     pub(crate) fn new(log: GroupLog, waiting: Arc<Waiting>) -> Self {
-        // What recovery found is on disk.
-        let last = log.state().last.map_or(0, |last| last.index);
-        Self { log, waiting, durable: Arc::new(AtomicU64::new(last)) }
-    }
-
-    /// The highest index on this node's disk.
-    pub(crate) fn durable(&self) -> Arc<AtomicU64> {
-        self.durable.clone()
+        Self { log, waiting }
     }
 
     fn clip(&self, range: &impl RangeBounds<u64>) -> (u64, u64) {
@@ -178,29 +169,12 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             }
             encoded.push(wire::encode_entry(&entry));
         }
-        let Some(last) = encoded.last().map(|entry| entry.position.index) else {
-            callback.io_completed(Ok(()));
-            return Ok(());
-        };
-        let durable = self.durable.clone();
-        self.log.append(
-            encoded,
-            Box::new(move |done| {
-                if done.is_ok() {
-                    durable.fetch_max(last, Ordering::Release);
-                }
-                callback.io_completed(done.map_err(failed));
-            }),
-        );
+        self.log.append(encoded, Box::new(move |done| callback.io_completed(done.map_err(failed))));
         Ok(())
     }
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> Result<(), io::Error> {
-        let kept = last.map(|last| last.index);
-        self.log.truncate_after(kept).await.map_err(failed)?;
-        // Appends before the cut have completed: the log keeps the order of calls.
-        self.durable.fetch_min(kept.unwrap_or(0), Ordering::Release);
-        Ok(())
+        self.log.truncate_after(last.map(|last| last.index)).await.map_err(failed)
     }
 
     async fn purge(&mut self, upto: LogId) -> Result<(), io::Error> {

@@ -15,12 +15,13 @@ use openraft::storage::{EntryResponder, RaftStateMachine, Snapshot};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use weir_env::Env;
 use weir_store::{LogPosition, SnapshotStore};
 
 use crate::propose::{Fate, Nonce, Waiting};
-use crate::snapshot_transfer::SnapshotFile;
+use crate::snapshot_file::{Label, Origin, SnapshotFile};
 use crate::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig, position};
-use crate::{Watermark, wire};
+use crate::{NodeId, Watermark, wire};
 
 /// One batch given to the machine ends at this many bytes or entries, so that a long replay does not hold
 /// all of it in memory.
@@ -145,15 +146,10 @@ impl LogBytes {
     }
 }
 
-/// The newest snapshot on disk.
-#[derive(Clone)]
-struct Current {
-    meta: SnapshotMeta,
-    file: SnapshotFile,
-}
-
 /// Feeds the machine from the log.
 pub(crate) struct Applier {
+    me: NodeId,
+    env: Env,
     machine: SharedMachine,
     snapshots: SnapshotStore,
     waiting: Arc<Waiting>,
@@ -161,12 +157,14 @@ pub(crate) struct Applier {
     applied: Watermark,
     last_applied: Option<LogId>,
     membership: StoredMembership,
-    current: Arc<Mutex<Option<Current>>>,
+    current: Arc<Mutex<Option<SnapshotFile>>>,
 }
 
 impl Applier {
     /// Opens the newest snapshot; the library restores it before anything else.
     pub(crate) async fn open(
+        me: NodeId,
+        env: Env,
         machine: SharedMachine,
         snapshots: SnapshotStore,
         waiting: Arc<Waiting>,
@@ -174,8 +172,9 @@ impl Applier {
         applied: Watermark,
     ) -> Result<Self, weir_store::Error> {
         let current = SnapshotFile::latest(&snapshots).await?;
-        let current = current.map(|(meta, file)| Current { meta, file });
         Ok(Self {
+            me,
+            env,
             machine,
             snapshots,
             waiting,
@@ -262,10 +261,25 @@ impl RaftStateMachine<TypeConfig> for Applier {
         Ok(())
     }
 
+    async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<Builder> {
+        // Before the first entry there is nothing to take.
+        if self.last_applied.is_none() && !force {
+            self.log_bytes.snapshot_failed();
+            return None;
+        }
+        Some(self.get_snapshot_builder().await)
+    }
+
     async fn get_snapshot_builder(&mut self) -> Builder {
         Builder {
-            source: Some(self.machine.lock().snapshot()),
-            meta: SnapshotMeta { last_log_id: self.last_applied, last_membership: self.membership.clone() },
+            source: Mutex::new(Some(self.machine.lock().snapshot())),
+            label: Label {
+                meta: SnapshotMeta {
+                    last_log_id: self.last_applied,
+                    last_membership: self.membership.clone(),
+                },
+                origin: Origin { node: self.me, draw: self.env.rng.u64() },
+            },
             snapshots: self.snapshots.clone(),
             current: self.current.clone(),
             log_bytes: self.log_bytes.clone(),
@@ -294,7 +308,7 @@ impl RaftStateMachine<TypeConfig> for Applier {
         }
         self.last_applied = Some(last);
         self.membership = meta.last_membership.clone();
-        replace_current(&self.current, meta.clone(), file);
+        replace_current(&self.current, file);
         self.applied.raise(last.index);
         Ok(())
     }
@@ -303,36 +317,37 @@ impl RaftStateMachine<TypeConfig> for Applier {
         &mut self,
     ) -> Result<Option<openraft::alias::SnapshotOf<TypeConfig, SnapshotFile>>, io::Error> {
         let current = self.current.lock().clone();
-        Ok(current.map(|current| Snapshot { meta: current.meta, snapshot: current.file }))
+        Ok(current.map(|file| Snapshot { meta: file.label.meta.clone(), snapshot: file }))
     }
 }
 
 /// A snapshot that finishes after a newer one was installed does not replace it.
-fn replace_current(current: &Mutex<Option<Current>>, meta: SnapshotMeta, file: SnapshotFile) {
+fn replace_current(current: &Mutex<Option<SnapshotFile>>, file: SnapshotFile) {
     let mut current = current.lock();
-    if current.as_ref().is_none_or(|current| current.meta.last_log_id <= meta.last_log_id) {
-        *current = Some(Current { meta, file });
+    if current.as_ref().is_none_or(|old| old.label.meta.last_log_id <= file.label.meta.last_log_id) {
+        *current = Some(file);
     }
 }
 
 /// Encodes one frozen view, beside apply.
 pub(crate) struct Builder {
-    source: Option<Box<dyn SnapshotSource>>,
-    meta: SnapshotMeta,
+    /// Taken out by the one build; the lock only makes the builder shareable.
+    source: Mutex<Option<Box<dyn SnapshotSource>>>,
+    label: Label,
     snapshots: SnapshotStore,
-    current: Arc<Mutex<Option<Current>>>,
+    current: Arc<Mutex<Option<SnapshotFile>>>,
     log_bytes: Arc<LogBytes>,
 }
 
 impl Builder {
     async fn write(&mut self) -> Result<SnapshotFile, weir_store::Error> {
-        let mut source = self.source.take().expect("a builder builds once");
-        let mut writer = SnapshotFile::create(&self.snapshots, &self.meta).await?;
+        let mut source = self.source.get_mut().take().expect("a builder builds once");
+        let mut writer = SnapshotFile::take(&self.snapshots, self.label.clone()).await?;
         let mut out = Vec::with_capacity(CHUNK_BYTES);
         loop {
             let more = source.next_chunk(&mut out);
             if out.len() >= CHUNK_BYTES || !more {
-                writer.chunk(Bytes::from(std::mem::take(&mut out))).await?;
+                writer.push(&Bytes::from(std::mem::take(&mut out))).await?;
             }
             if !more {
                 return writer.finish().await;
@@ -350,17 +365,17 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
     ) -> Result<openraft::alias::SnapshotOf<TypeConfig, SnapshotFile>, io::Error> {
         match self.write().await {
             Ok(file) => {
-                replace_current(&self.current, self.meta.clone(), file.clone());
-                Ok(Snapshot { meta: self.meta.clone(), snapshot: file })
+                replace_current(&self.current, file.clone());
+                Ok(Snapshot { meta: file.label.meta.clone(), snapshot: file })
             }
             Err(error) => {
                 self.log_bytes.snapshot_failed();
                 // A disk without room for a snapshot is no reason to stop while an older one stands.
                 let standing = self.current.lock().clone();
                 match standing {
-                    Some(current) if error.is_full() => {
+                    Some(file) if error.is_full() => {
                         tracing::warn!(%error, "no snapshot was taken");
-                        Ok(Snapshot { meta: current.meta, snapshot: current.file })
+                        Ok(Snapshot { meta: file.label.meta.clone(), snapshot: file })
                     }
                     _ => Err(io::Error::other(error)),
                 }

@@ -27,7 +27,8 @@ use tonic::Streaming;
 use weir_store::GroupId;
 
 use crate::peers::method;
-use crate::snapshot_transfer::{self, SnapshotFile};
+use crate::snapshot_file::SnapshotFile;
+use crate::snapshot_transfer;
 use crate::types::{TypeConfig, Vote};
 use crate::{Error, NodeId, Peers, wire};
 

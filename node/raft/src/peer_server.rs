@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -15,11 +16,10 @@ use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::RwLock;
-use tokio::task::JoinSet;
 use tonic::body::Body;
 use tonic::server::Grpc;
 use tonic::{Status, Streaming};
-use weir_env::{BoxStream as Connection, Env, Listener};
+use weir_env::{BoxStream as Connection, Env, Listener, TaskHandle};
 use weir_store::GroupId;
 
 use crate::peers::{
@@ -30,6 +30,9 @@ use crate::types::TypeConfig;
 use crate::{Group, NodeId, Peers, wire};
 
 type AppendRequest = openraft::raft::AppendEntriesRequest<TypeConfig>;
+
+/// A failed accept is tried again after this long.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// The groups of this node; they may register and leave at any time.
 #[derive(Clone, Default)]
@@ -77,7 +80,7 @@ pub struct CallFrom {
 }
 
 /// What the server answers to its peers besides consensus.
-#[tonic::async_trait]
+#[async_trait::async_trait]
 pub trait PeerHandler: Send + Sync + 'static {
     /// Answers a call, or says in words why not. Unverified callers arrive here too.
     async fn call(&self, from: CallFrom, kind: u16, payload: Bytes) -> Result<Bytes, String>;
@@ -94,27 +97,31 @@ pub async fn serve_peers(
     handler: Arc<dyn PeerHandler>,
     shutdown: impl Future<Output = ()> + Send,
 ) {
-    let _ = &env;
     let service = Arc::new(PeerService { peers, groups, handler });
-    let mut connections = JoinSet::new();
+    let mut connections: Vec<TaskHandle> = Vec::new();
     tokio::pin!(shutdown);
     loop {
-        tokio::select! {
+        let accepted = tokio::select! {
             biased;
             () = &mut shutdown => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(serve_connection(service.clone(), stream));
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a peer connection");
-                    weir_env::time::sleep(std::time::Duration::from_millis(100)).await;
-                }
-            },
-            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                connections.retain(|connection| !connection.is_finished());
+                let serve = serve_connection(service.clone(), stream);
+                connections.push(env.spawn.spawn("peer connection", Box::pin(serve)));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a peer connection");
+                weir_env::time::sleep(ACCEPT_RETRY).await;
+            }
         }
     }
-    connections.shutdown().await;
+    for connection in connections {
+        connection.abort();
+        connection.join().await;
+    }
 }
 
 async fn serve_connection(service: Arc<PeerService>, stream: Connection) {

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use openraft::{LogIdOptionExt, RaftMetrics, ServerState};
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::{Instant as _, LogIdOptionExt, RaftMetrics, ServerState};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 use weir_env::time::Instant;
 
-use crate::types::{Raft, TypeConfig};
+use crate::types::TypeConfig;
 use crate::{NodeId, Watermark};
 
 /// Progress is published at most this often; a change of leadership is never held back.
@@ -58,46 +59,44 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     /// Runs until the library stops. Sleeps between changes; an expiring quorum is the only timer.
-    pub(crate) async fn run(self, raft: Raft) {
-        let mut metrics = raft.metrics();
+    pub(crate) async fn run(self, mut metrics: Metrics) {
         loop {
-            let (leadership, alive_until, stopped) = self.publish(&metrics.borrow_and_update());
-            if stopped {
+            let seen = self.publish(&metrics.borrow_and_update());
+            if seen.stopped {
                 return;
             }
+            // Within the pause only a change of leadership is worth waking for.
+            let mut changed = false;
             let pause = weir_env::time::sleep(PUBLISH_INTERVAL);
             tokio::pin!(pause);
-            // Within the pause only a change of leadership is worth waking for.
             loop {
                 tokio::select! {
                     () = &mut pause => break,
-                    changed = metrics.changed() => {
-                        if changed.is_err() {
-                            self.ended("raft stopped");
-                            return;
+                    alive = metrics.changed() => {
+                        if alive.is_err() {
+                            return self.ended("raft stopped");
                         }
-                        if leadership_of(&metrics.borrow()) != leadership {
+                        changed = true;
+                        if leadership_of(&metrics.borrow_and_update()) != seen.leadership {
                             break;
                         }
                     }
                 }
             }
-            if metrics.has_changed().unwrap_or(true) {
+            if changed {
                 continue;
             }
             let expiry = async {
-                match alive_until {
+                match seen.alive_until {
                     Some(at) => weir_env::time::sleep_until(at).await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
-                changed = metrics.changed() => {
-                    if changed.is_err() {
-                        self.ended("raft stopped");
-                        return;
+                alive = metrics.changed() => {
+                    if alive.is_err() {
+                        return self.ended("raft stopped");
                     }
-                    metrics.mark_changed();
                 }
                 () = expiry => {}
             }
@@ -117,8 +116,7 @@ impl Publisher {
         });
     }
 
-    /// Answers the leadership seen, when the quorum's acknowledgement expires, and whether this is over.
-    fn publish(&self, metrics: &RaftMetrics<TypeConfig>) -> (Leadership, Option<Instant>, bool) {
+    fn publish(&self, metrics: &RaftMetrics<TypeConfig>) -> Seen {
         let is_leader = metrics.state == ServerState::Leader;
         let membership = metrics.membership_config.membership();
         let mut voters: Vec<NodeId> = membership.voter_ids().collect();
@@ -127,9 +125,9 @@ impl Publisher {
         let mut learners: Vec<NodeId> = membership.learner_ids().collect();
         learners.sort_unstable();
         let alone = voters == [self.me];
-        let now = Instant::now();
-        let alive_until = metrics.last_quorum_acked.as_ref().map(|acked| **acked_instant(acked) + self.quorum_timeout);
-        let quorum_alive = is_leader && (alone || alive_until.is_some_and(|until| until > now));
+        let age = metrics.last_quorum_acked.as_ref().map(|acked| acked.elapsed());
+        let left = age.and_then(|age| self.quorum_timeout.checked_sub(age)).filter(|left| !left.is_zero());
+        let quorum_alive = is_leader && (alone || left.is_some());
         let applied_own = metrics.last_applied.is_some_and(|id| id.leader_id.term == metrics.current_term);
         let stopped = metrics.running_state.as_ref().err().map(ToString::to_string);
         let fresh = GroupStatus {
@@ -152,8 +150,8 @@ impl Publisher {
             *status = fresh;
             changed
         });
-        let expiry = alive_until.filter(|_| quorum_alive && !alone);
-        (leadership_of(metrics), expiry, stopped.is_some())
+        let alive_until = left.filter(|_| quorum_alive && !alone).map(|left| Instant::now() + left);
+        Seen { leadership: leadership_of(metrics), alive_until, stopped: stopped.is_some() }
     }
 
     fn publish_matched(&self, status: &GroupStatus, metrics: &RaftMetrics<TypeConfig>) {
@@ -171,6 +169,16 @@ impl Publisher {
         }
     }
 }
+
+/// What one publication saw.
+struct Seen {
+    leadership: Leadership,
+    /// When the quorum's acknowledgement expires, if one counts now.
+    alive_until: Option<Instant>,
+    stopped: bool,
+}
+
+pub(crate) type Metrics = openraft::alias::WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>;
 
 type Leadership = (u64, ServerState, Option<NodeId>, bool);
 

@@ -3,6 +3,8 @@
 use std::fmt;
 
 use bytes::Bytes;
+use openraft::BasicNode;
+use openraft::impls::leader_id_std::LeaderId;
 use serde::{Deserialize, Serialize};
 use weir_store::LogPosition;
 
@@ -13,18 +15,31 @@ use crate::runtime::Runtime;
 /// Number of a node inside the cluster; permanent, small, never reused.
 pub type NodeId = u64;
 
-openraft::declare_raft_types!(
-    /// The consensus library's parameters. One leader a term, so a log id is (term, index).
-    pub(crate) TypeConfig:
-        D = Proposal,
-        R = (),
-        NodeId = NodeId,
-        Node = openraft::BasicNode,
-        Term = u64,
-        LeaderId = openraft::impls::leader_id_std::LeaderId<u64, NodeId>,
-        Responder<T> = Ticket where T: openraft::OptionalSend + 'static,
-        AsyncRuntime = Runtime,
-);
+/// The consensus library's parameters. One leader a term, so a log id is (term, index).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TypeConfig;
+
+impl openraft::RaftTypeConfig for TypeConfig {
+    type D = Proposal;
+    type R = ();
+    type NodeId = NodeId;
+    type Node = BasicNode;
+    type Term = u64;
+    type LeaderId = LeaderId<u64, NodeId>;
+    type Vote = openraft::impls::Vote<Self::LeaderId>;
+    type Payload = openraft::EntryPayload<Proposal, NodeId, BasicNode>;
+    type Entry = openraft::Entry<CommittedLeaderId, Self::Payload>;
+    type AsyncRuntime = Runtime;
+    type Responder<T>
+        = Ticket
+    where
+        T: Send + 'static;
+    type Batch<T>
+        = openraft::impls::InlineBatch<T>
+    where
+        T: Send + 'static;
+    type ErrorSource = openraft::impls::BoxedErrorSource;
+}
 
 /// What a client batch looks like to consensus: opaque bytes.
 ///
@@ -49,7 +64,7 @@ impl fmt::Display for Proposal {
     }
 }
 
-pub(crate) type CommittedLeaderId = openraft::alias::CommittedLeaderIdOf<TypeConfig>;
+pub(crate) type CommittedLeaderId = <LeaderId<u64, NodeId> as openraft::vote::RaftLeaderId>::Committed;
 pub(crate) type LogId = openraft::alias::LogIdOf<TypeConfig>;
 pub(crate) type Vote = openraft::alias::VoteOf<TypeConfig>;
 pub(crate) type Entry = openraft::alias::EntryOf<TypeConfig>;

@@ -1,0 +1,10 @@
+//! Whole groups in one process: real log on disk, real connections over loopback, a list as the machine.
+
+mod cluster;
+mod elections;
+mod list;
+mod net;
+mod peers;
+mod proposals;
+mod reads;
+mod snapshots;

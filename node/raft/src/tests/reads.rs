@@ -1,0 +1,60 @@
+use super::cluster::Cluster;
+use super::list::Outcome;
+use super::net::Cut;
+use crate::ReadError;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_point_covers_every_write_answered_before() {
+    let cluster = Cluster::start().await;
+    let leader = cluster.leader().await;
+    for number in 0..50 {
+        let nonce = leader.propose(format!("item {number}")).await.unwrap();
+        let Outcome::Done(at) = leader.list.outcome(nonce).await else { panic!("not done") };
+        let index = leader.group.read_index().await.unwrap();
+        assert!(index >= at.index, "read point {index} below {at:?}");
+        leader.group.applied().reached(index).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_readers_share_rounds() {
+    let cluster = Cluster::start().await;
+    let leader = cluster.leader().await;
+    let began = std::time::Instant::now();
+    let reads: Vec<_> = (0..1000)
+        .map(|_| {
+            let group = leader.group.clone();
+            tokio::spawn(async move { group.read_index().await })
+        })
+        .collect();
+    for read in reads {
+        read.await.unwrap().unwrap();
+    }
+    println!("1000 reads took {:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_gives_no_read_point() {
+    let cluster = Cluster::start().await;
+    let leader = cluster.leader().await.id;
+    let follower = cluster.follower().await;
+    assert_eq!(follower.group.read_index().await, Err(ReadError::NotLeader { leader: Some(leader) }));
+}
+
+/// Cut off in silence, a leader still believes to lead; it cannot prove it and gives no read point, before
+/// and after the others have moved on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deposed_leader_gives_no_read_point() {
+    for how in [Cut::Silence, Cut::Reset] {
+        let cluster = Cluster::start().await;
+        let old = cluster.leader().await;
+        old.group.read_index().await.unwrap();
+        cluster.net.isolate(old.id, &[1, 2, 3], how);
+        assert!(old.group.read_index().await.is_err());
+        let others: Vec<u64> = (1..=3).filter(|id| *id != old.id).collect();
+        let leader = cluster.leader_among(&others).await;
+        leader.propose("unseen by the old leader").await.unwrap();
+        assert!(old.group.read_index().await.is_err());
+        assert!(leader.group.read_index().await.is_ok());
+    }
+}

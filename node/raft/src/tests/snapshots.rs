@@ -1,0 +1,93 @@
+use super::cluster::{Cluster, Settings};
+use super::list::Outcome;
+use super::net::Cut;
+
+fn small_log() -> Settings {
+    Settings { snapshot_log_bytes: 64 << 10, ..Settings::default() }
+}
+
+async fn fill(cluster: &Cluster, on: u64, count: usize, bytes: usize) {
+    let mut last = 0;
+    for number in 0..count {
+        let payload = format!("{number:0>bytes$}");
+        last = cluster.nodes[&on].propose(payload).await.unwrap();
+    }
+    assert!(matches!(cluster.nodes[&on].list.outcome(last).await, Outcome::Done(_)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_is_purged_by_bytes_and_a_restart_reads_snapshot_and_tail() {
+    let mut cluster = Cluster::start_with(small_log()).await;
+    let leader = cluster.leader().await.id;
+    fill(&cluster, leader, 300, 1000).await;
+    cluster.wait_items(300).await;
+    for node in cluster.nodes.values() {
+        node.wait_status("a snapshot", |status| status.snapshot > 0).await;
+        node.wait_purged().await;
+    }
+    let before = cluster.nodes[&1].list.items();
+    let mut lists = Vec::new();
+    for id in 1..=3 {
+        lists.push((id, cluster.stop(id).await));
+    }
+    for (id, list) in lists {
+        cluster.restart(id, list).await;
+    }
+    let leader = cluster.leader().await;
+    leader.propose("after").await.unwrap();
+    cluster.wait_items(301).await;
+    assert_eq!(cluster.nodes[&1].list.items()[..300], before);
+    for node in cluster.nodes.values() {
+        assert_eq!(node.list.read(|state| state.restores), 1, "node {} began with its snapshot", node.id);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_that_lags_too_far_gets_a_snapshot() {
+    let mut cluster = Cluster::start_with(small_log()).await;
+    let lagging = cluster.follower().await.id;
+    let list = cluster.stop(lagging).await;
+    let leader = cluster.leader_among(&cluster.nodes.keys().copied().collect::<Vec<_>>()).await.id;
+    fill(&cluster, leader, 300, 1000).await;
+    cluster.nodes[&leader].wait_purged().await;
+    cluster.restart(lagging, list).await;
+    cluster.wait_items(300).await;
+    assert_eq!(cluster.nodes[&lagging].list.read(|state| state.restores), 1);
+    // It goes on with the log from there.
+    fill(&cluster, leader, 10, 10).await;
+    cluster.wait_items(310).await;
+}
+
+/// The connection breaks in the middle of a transfer; the follower keeps the chunks it has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_transfer_goes_on_where_it_stopped() {
+    let settings = Settings { snapshot_log_bytes: 2 << 20, ..Settings::default() };
+    let mut cluster = Cluster::start_with(settings).await;
+    let lagging = cluster.follower().await.id;
+    let list = cluster.stop(lagging).await;
+    let leader = cluster.leader_among(&cluster.nodes.keys().copied().collect::<Vec<_>>()).await.id;
+    fill(&cluster, leader, 600, 10_000).await;
+    cluster.nodes[&leader].wait_purged().await;
+    cluster.net.break_after(leader, 2 << 20);
+    cluster.restart(lagging, list).await;
+    cluster.wait_items(600).await;
+    assert!(cluster.net.broke(), "the transfer was cut once");
+    assert_eq!(cluster.nodes[&lagging].list.read(|state| state.restores), 1);
+}
+
+/// What the isolated leader proposed lies inside the snapshot it is sent: nobody can tell any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proposal_inside_an_installed_snapshot_is_never_called_done() {
+    let cluster = Cluster::start_with(small_log()).await;
+    let old = cluster.leader().await;
+    cluster.net.isolate(old.id, &[1, 2, 3], Cut::Reset);
+    let Ok(nonce) = old.propose("lost").await else { panic!("refused at once") };
+    let others: Vec<u64> = (1..=3).filter(|id| *id != old.id).collect();
+    let leader = cluster.leader_among(&others).await.id;
+    fill(&cluster, leader, 300, 1000).await;
+    cluster.nodes[&leader].wait_purged().await;
+    cluster.net.mend();
+    let outcome = old.list.outcome(nonce).await;
+    assert!(matches!(outcome, Outcome::Settled(_)), "{outcome:?}");
+    cluster.wait_items(300).await;
+}
