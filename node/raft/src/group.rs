@@ -117,7 +117,8 @@ impl Group {
     /// # Errors
     /// [`Error::Storage`]: the log or a snapshot cannot be read; this replica must not serve.
     pub async fn start(options: GroupOptions) -> Result<Group, Error> {
-        let GroupOptions { id, me, timings, log, snapshots, peers, env, machine, snapshot_log_bytes } = options;
+        let GroupOptions { id, me, timings, log, snapshots, peers, env, machine, snapshot_log_bytes } =
+            options;
         runtime::seed_process(env.rng.u64());
         let config = config(id, timings)?;
         let (waiting, never_appended) = Waiting::new();
@@ -163,10 +164,13 @@ impl Group {
         // Not among the tasks that shutdown aborts: they end by themselves, after the library.
         spawn("raft fates", Box::pin(settle_never_appended(never_appended, machine.clone())));
         let publish = publisher.run(raft.metrics());
-        env.spawn.spawn("raft status", Box::pin(async move {
-            publish.await;
-            end.settle_all();
-        }));
+        env.spawn.spawn(
+            "raft status",
+            Box::pin(async move {
+                publish.await;
+                end.settle_all();
+            }),
+        );
         Ok(Group(Arc::new(Inner {
             id,
             timings,
@@ -305,11 +309,7 @@ impl Group {
     ///
     /// # Errors
     /// [`Error::NotLeader`], [`Error::Invalid`], [`Error::Stopped`].
-    pub async fn change_voters(
-        &self,
-        voters: BTreeSet<NodeId>,
-        keep_as_learners: bool,
-    ) -> Result<(), Error> {
+    pub async fn change_voters(&self, voters: BTreeSet<NodeId>, keep_as_learners: bool) -> Result<(), Error> {
         let change = ChangeMembers::ReplaceAllVoters(voters);
         let changed = self.0.raft.change_membership(change, keep_as_learners).await;
         changed.map(drop).map_err(membership_error)

@@ -24,7 +24,8 @@ use weir_store::GroupId;
 
 use crate::peers::{
     CONNECTION_WINDOW_BYTES, HEADER_CLUSTER, HEADER_FROM, HEADER_FROM_HEX, HEADER_GROUP, HEADER_KIND,
-    HEADER_TO, MESSAGE_BYTES_MAX, NO_GROUP, PROBE_AFTER, PROBE_TIMEOUT, RawCodec, STREAM_WINDOW_BYTES, method,
+    HEADER_TO, MESSAGE_BYTES_MAX, NO_GROUP, PROBE_AFTER, PROBE_TIMEOUT, RawCodec, STREAM_WINDOW_BYTES,
+    method,
 };
 use crate::types::TypeConfig;
 use crate::{Group, NodeId, Peers, wire};

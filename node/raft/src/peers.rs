@@ -244,9 +244,8 @@ impl Peers {
         if let Some(peer) = self.0.peers.read().get(&node) {
             return peer.clone();
         }
-        let fresh = || {
-            Arc::new(Peer { addr: RwLock::default(), hex: RwLock::default(), channel: RwLock::default() })
-        };
+        let fresh =
+            || Arc::new(Peer { addr: RwLock::default(), hex: RwLock::default(), channel: RwLock::default() });
         self.0.peers.write().entry(node).or_insert_with(fresh).clone()
     }
 

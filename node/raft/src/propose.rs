@@ -241,10 +241,7 @@ mod tests {
     fn a_snapshot_leaves_what_it_covers_unknown() {
         let (waiting, _never) = waiting(&[(1, 1, 7), (2, 1, 9), (3, 1, 10)]);
         let fates = waiting.covered_by_snapshot(at(2, 9));
-        assert_eq!(
-            fates,
-            [(Nonce(1), Fate::Unknown), (Nonce(2), Fate::NotDone), (Nonce(3), Fate::NotDone)]
-        );
+        assert_eq!(fates, [(Nonce(1), Fate::Unknown), (Nonce(2), Fate::NotDone), (Nonce(3), Fate::NotDone)]);
     }
 
     #[test]

@@ -40,8 +40,9 @@ pub(crate) struct ThreadRng(());
 impl ThreadRng {
     fn draw(&self) -> u64 {
         STATE.with(|state| {
-            let current =
-                state.get().unwrap_or_else(|| PROCESS_SEED.fetch_add(GOLDEN.rotate_left(17), Ordering::Relaxed));
+            let current = state
+                .get()
+                .unwrap_or_else(|| PROCESS_SEED.fetch_add(GOLDEN.rotate_left(17), Ordering::Relaxed));
             let next = current.wrapping_add(GOLDEN);
             state.set(Some(next));
             let mut z = next;
@@ -105,7 +106,10 @@ impl AsyncRuntime for Runtime {
         TokioRuntime::sleep_until(deadline)
     }
 
-    fn timeout<R, F: Future<Output = R> + OptionalSend>(duration: Duration, future: F) -> Self::Timeout<R, F> {
+    fn timeout<R, F: Future<Output = R> + OptionalSend>(
+        duration: Duration,
+        future: F,
+    ) -> Self::Timeout<R, F> {
         TokioRuntime::timeout(duration, future)
     }
 

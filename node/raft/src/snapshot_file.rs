@@ -39,9 +39,7 @@ impl SnapshotFile {
         let Some(info) = store.latest().await? else { return Ok(None) };
         match wire::from_bytes("snapshot label", &info.meta) {
             Ok(label) => Ok(Some(Self { store: store.clone(), info, label })),
-            Err(error) => {
-                Err(Error::Corrupt { file: "snapshot".into(), offset: 0, what: error.to_string() })
-            }
+            Err(error) => Err(Error::Corrupt { file: "snapshot".into(), offset: 0, what: error.to_string() }),
         }
     }
 

@@ -58,7 +58,11 @@ impl Node {
         self.group.status().borrow().clone()
     }
 
-    pub(super) async fn wait_status(&self, what: &str, condition: impl FnMut(&GroupStatus) -> bool) -> GroupStatus {
+    pub(super) async fn wait_status(
+        &self,
+        what: &str,
+        condition: impl FnMut(&GroupStatus) -> bool,
+    ) -> GroupStatus {
         let mut status = self.group.status();
         let waited = tokio::time::timeout(PATIENCE, status.wait_for(condition)).await;
         match waited {
@@ -281,7 +285,9 @@ impl Cluster {
     /// Waits until all nodes hold the same items, `count` of them.
     pub(super) async fn wait_items(&self, count: usize) {
         for node in self.nodes.values() {
-            node.list.wait_for(&format!("{count} items on node {}", node.id), |state| state.items.len() >= count).await;
+            node.list
+                .wait_for(&format!("{count} items on node {}", node.id), |state| state.items.len() >= count)
+                .await;
         }
         let lists: Vec<_> = self.nodes.values().map(|node| node.list.items()).collect();
         assert!(lists.windows(2).all(|pair| pair[0] == pair[1]), "the replicas differ");

@@ -152,7 +152,11 @@ impl CutStream {
 }
 
 impl AsyncRead for CutStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         std::task::ready!(self.state(cx))?;
         Pin::new(&mut self.stream).poll_read(cx, out)
     }

@@ -10,11 +10,7 @@ const SHORT: Duration = Duration::from_secs(5);
 
 /// A caller beside the cluster that claims what it is told to claim.
 fn stranger(cluster: &Cluster, me: u64, cluster_id: &str, node_hex: String) -> Peers {
-    let peers = Peers::new(
-        cluster.env(me),
-        me,
-        PeerIdentity { cluster_id: cluster_id.to_owned(), node_hex },
-    );
+    let peers = Peers::new(cluster.env(me), me, PeerIdentity { cluster_id: cluster_id.to_owned(), node_hex });
     for id in 1..=3 {
         peers.set_addr(id, cluster.addr(id));
     }
@@ -65,7 +61,8 @@ async fn a_wiped_node_under_its_old_number_is_refused() {
 async fn a_group_that_is_not_there_is_named() {
     let cluster = Cluster::start().await;
     let peers = &cluster.nodes[&1].peers;
-    let error = peers.group_call(2, weir_store::GroupId(9), method::VOTE, Bytes::new(), SHORT).await.unwrap_err();
+    let error =
+        peers.group_call(2, weir_store::GroupId(9), method::VOTE, Bytes::new(), SHORT).await.unwrap_err();
     assert_eq!(error, Error::NoGroup { peer: "2".to_owned(), group: 9 });
 }
 
