@@ -188,8 +188,7 @@ impl Block {
         }
         let (mut count, mut live, mut before) = (0u32, 0u32, None);
         for entry in self.iter() {
-            if before.is_some_and(|before| entry.id <= before) || entry.strings().count() != entry.fields * 2
-            {
+            if before.is_some_and(|before| entry.id <= before) || !entry.is_sound() {
                 return false;
             }
             before = Some(entry.id);
@@ -271,6 +270,15 @@ impl<'a> Iterator for BlockIter<'a> {
 }
 
 impl<'a> EntryView<'a> {
+    /// Whether the body is as many strings as it should be.
+    fn is_sound(&self) -> bool {
+        let strings = if self.shared_names.is_some() { self.fields } else { self.fields.saturating_mul(2) };
+        let mut body = self.body;
+        strings <= body.len()
+            && (0..strings).all(|_| varint::try_take_str(&mut body).is_some())
+            && body.is_empty()
+    }
+
     /// Field, value, field, value ...
     pub(crate) fn strings(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let (mut names, mut body, mut left) = (self.shared_names, self.body, self.fields * 2);

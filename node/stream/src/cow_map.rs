@@ -171,7 +171,13 @@ impl<K: Ord + Clone, V: Clone> CowMap<K, V> {
     }
 
     pub(crate) fn first(&self) -> Option<(&K, &V)> {
-        self.iter_from::<K>(Start::Edge).next()
+        let mut node = self.root.as_deref()?;
+        loop {
+            match node {
+                Node::Leaf(pairs) => return pairs.first().map(|(k, v)| (k, v)),
+                Node::Inner(children) => node = &children.first()?.1,
+            }
+        }
     }
 
     pub(crate) fn last(&self) -> Option<(&K, &V)> {

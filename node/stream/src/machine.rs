@@ -40,14 +40,14 @@ pub enum Answer {
 pub enum GroupReady {
     /// It goes on waiting.
     Nothing,
-    /// So many entries wait to be delivered; counted no further than [`GroupReady::ENOUGH`].
+    /// So many entries wait to be delivered; counting stops soon after [`GroupReady::ENOUGH`].
     Entries(u64),
     /// Key or group are gone: the wait ends with this reply.
     Gone(Reply),
 }
 
 impl GroupReady {
-    /// Where [`GroupReady::Entries`] stops counting.
+    /// More than this need not be counted.
     pub const ENOUGH: u64 = 4096;
 }
 

@@ -300,13 +300,23 @@ impl PendingList {
         self.by_age.first().map(|((oldest, _), ())| *oldest)
     }
 
-    /// Takes all rows of an owner out; answers how many.
+    /// Takes all rows of an owner out; answers how many. Works on whole chunks, since there can be millions.
     pub(crate) fn remove_owner(&mut self, owner: u32) -> u64 {
-        let ids: Vec<EntryId> = self.iter_owned_from(owner, EntryId::MIN).map(|(id, _)| id).collect();
-        ids.iter().for_each(|id| {
-            self.remove(*id);
-        });
-        ids.len() as u64
+        let mine = self.by_owner.iter_from(Start::At(&(owner, EntryId::MIN)));
+        let keys: Vec<EntryId> = mine
+            .map(|(key, _)| *key)
+            .take_while(|(number, _)| *number == owner)
+            .map(|(_, key)| key)
+            .collect();
+        let before = self.len;
+        for key in keys {
+            let mut rows = self.detach(key);
+            rows.retain(|(_, nack)| nack.owner != owner);
+            if !rows.is_empty() {
+                self.attach(key, Chunk::new(Rows::from_rows(&rows)));
+            }
+        }
+        before - self.len
     }
 
     /// Takes the list apart for dropping in slices.

@@ -265,14 +265,22 @@ impl EntryStore {
         }
     }
 
-    /// Live entries above `id`, counted no further than `enough`.
+    /// Live entries above `id`; stops counting some way beyond `enough`. Whole blocks count as one step.
     pub(crate) fn count_after(&self, id: EntryId, enough: u64) -> u64 {
-        let Some(start) = id.next() else { return 0 };
+        if id >= self.last_id {
+            return 0;
+        }
+        let from = self.sealed.floor(&id).map_or(id, |(key, _)| *key);
         let mut count = 0;
-        self.walk(start, EntryId::MAX, |_| {
-            count += 1;
-            if count < enough { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
+        for block in self.sealed.iter_from(Start::At(&from)).map(|(_, block)| block).chain(&self.open) {
+            count += match block.first > id {
+                true => u64::from(block.live),
+                false => block.iter().filter(|entry| !entry.deleted && entry.id > id).count() as u64,
+            };
+            if count >= enough {
+                break;
+            }
+        }
         count
     }
 
