@@ -436,3 +436,131 @@ impl PendingDebris {
             || self.by_age.drop_slice(budget, drop)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Set(EntryId, Nack),
+        /// Rows that follow each other, as a delivery makes them.
+        Deliver {
+            rows: u8,
+            owner: u32,
+            delivered_ms: u64,
+        },
+        Remove(EntryId),
+        /// Acknowledges from the front.
+        RemoveFirst(u8),
+        RemoveOwner(u32),
+    }
+
+    fn any_id() -> impl Strategy<Value = EntryId> {
+        prop_oneof![
+            20 => (0..1500u64).prop_map(|ms| EntryId::new(ms, 0)),
+            1 => (any::<u64>(), any::<u64>()).prop_map(|(ms, seq)| EntryId::new(ms, seq)),
+        ]
+    }
+
+    fn any_nack() -> impl Strategy<Value = Nack> {
+        let delivered = prop_oneof![20 => 1000..1100u64, 1 => any::<u64>()];
+        let deliveries = prop_oneof![20 => 0..9u64, 1 => any::<u64>()];
+        (0..4u32, delivered, deliveries).prop_map(|(owner, delivered_ms, deliveries)| Nack {
+            owner,
+            delivered_ms,
+            deliveries,
+        })
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            8 => (any_id(), any_nack()).prop_map(|(id, nack)| Step::Set(id, nack)),
+            4 => (1..120u8, 0..4u32, 1000..1100u64)
+                .prop_map(|(rows, owner, delivered_ms)| Step::Deliver { rows, owner, delivered_ms }),
+            8 => any_id().prop_map(Step::Remove),
+            2 => (1..90u8).prop_map(Step::RemoveFirst),
+            1 => (0..4u32).prop_map(Step::RemoveOwner),
+        ]
+    }
+
+    fn check(list: &PendingList, model: &BTreeMap<EntryId, Nack>) {
+        let all: Vec<_> = model.iter().map(|(id, nack)| (*id, *nack)).collect();
+        assert_eq!(list.len(), all.len() as u64);
+        assert!(list.iter().eq(all.iter().copied()));
+        assert_eq!(list.first(), all.first().map(|(id, _)| *id));
+        assert_eq!(list.last(), all.last().map(|(id, _)| *id));
+        assert_eq!(list.oldest_ms(), all.iter().map(|(_, nack)| nack.delivered_ms).min());
+        let from = EntryId::new(700, 0);
+        let above = || all.iter().copied().filter(move |(id, _)| *id >= from);
+        assert!(list.iter_from(from).eq(above()));
+        assert!(list.iter_delivered_by(from, 1050).eq(above().filter(|(_, nack)| nack.delivered_ms <= 1050)));
+        for owner in 0..4 {
+            assert!(list.iter_owned_from(owner, from).eq(above().filter(|(_, nack)| nack.owner == owner)));
+        }
+        let in_chunks: usize = list.chunks.iter().map(|(_, chunk)| chunk.rows.len()).sum();
+        assert_eq!(in_chunks, all.len());
+        assert!(list.chunks.iter().all(|(_, chunk)| (1..=CHUNK_MAX).contains(&chunk.rows.len())));
+        assert_eq!(list.by_age.len(), list.chunks.len());
+        let owned: u64 = list.by_owner.iter().map(|(_, count)| u64::from(*count)).sum();
+        assert_eq!(owned, list.len());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_pending_list_finds_its_rows_by_id_by_owner_and_by_age(
+            steps in prop::collection::vec(step(), 0..120),
+        ) {
+            let (mut list, mut model) = (PendingList::default(), BTreeMap::new());
+            for (at, step) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Set(id, nack) => prop_assert_eq!(list.set(id, nack), model.insert(id, nack)),
+                    Step::Deliver { rows, owner, delivered_ms } => {
+                        for _ in 0..rows {
+                            let last = model.keys().rev().find(|id| id.ms < 1_000_000).copied();
+                            let id = EntryId::new(last.map_or(1, |id| id.ms + 1), 0);
+                            let nack = Nack { owner, delivered_ms, deliveries: 1 };
+                            prop_assert_eq!(list.set(id, nack), model.insert(id, nack));
+                        }
+                    }
+                    Step::Remove(id) => prop_assert_eq!(list.remove(id), model.remove(&id)),
+                    Step::RemoveFirst(rows) => {
+                        for _ in 0..rows {
+                            let id = model.keys().next().copied().unwrap_or(EntryId::MIN);
+                            prop_assert_eq!(list.remove(id), model.remove(&id));
+                        }
+                    }
+                    Step::RemoveOwner(owner) => {
+                        let before = model.len();
+                        model.retain(|_, nack| nack.owner != owner);
+                        prop_assert_eq!(list.remove_owner(owner), (before - model.len()) as u64);
+                    }
+                }
+                if at % 8 == 0 {
+                    check(&list, &model);
+                }
+            }
+            check(&list, &model);
+        }
+    }
+
+    #[test]
+    fn rows_that_do_not_fit_the_narrow_form_keep_their_values() {
+        let mut list = PendingList::default();
+        let plain = Nack { owner: 1, delivered_ms: 1_700_000_000_000, deliveries: 1 };
+        let odd = Nack { owner: u32::MAX, delivered_ms: 0, deliveries: u64::MAX };
+        for at in 0..10 {
+            list.set(EntryId::new(1_700_000_000_000 + at, at), plain);
+        }
+        let wide = EntryId::new(u64::MAX, u64::MAX);
+        list.set(wide, odd);
+        assert_eq!(list.get(wide), Some(odd));
+        list.set(EntryId::new(1_700_000_000_003, 3), odd);
+        assert_eq!(list.get(EntryId::new(1_700_000_000_003, 3)), Some(odd));
+        assert_eq!(list.get(EntryId::new(1_700_000_000_004, 4)), Some(plain));
+        assert_eq!(list.oldest_ms(), Some(0));
+    }
+}

@@ -206,7 +206,10 @@ fn xclaim(model: &mut Model, now_ms: u64, claim: &Xclaim, reply: &Reply) {
             None if claim.force => 1,
             _ => continue,
         };
-        let count = claim.retry_count.unwrap_or(count.saturating_add(u64::from(!claim.justid)));
+        let count = match claim.retry_count {
+            Some(count) => count,
+            None => count.saturating_add(u64::from(!claim.justid)),
+        };
         group.pending.insert(*id, (claim.consumer.clone(), at, count));
         claimed.push(*id);
     }
