@@ -119,6 +119,7 @@ pub struct Config {
     pub election_timeout_ms_max: u64,
     pub wal_segment_bytes: u64,
     pub wal_cache_bytes: usize,
+    pub wal_reserve_bytes: u64,
     pub snapshot_log_bytes: u64,
     pub metrics_streams_max: usize,
 }
@@ -250,9 +251,9 @@ impl Config {
                 self.shards
             ));
         }
-        if self.heartbeat_ms == 0 || self.election_timeout_ms_min < 3 * self.heartbeat_ms {
+        if self.heartbeat_ms == 0 || self.election_timeout_ms_min < 2 * self.heartbeat_ms {
             return fail(format!(
-                "election-timeout-ms-min = {} is below three heartbeats of {} ms: a lost packet would start elections",
+                "election-timeout-ms-min = {} is below two heartbeats of {} ms: a lost packet would start elections",
                 self.election_timeout_ms_min, self.heartbeat_ms
             ));
         }
@@ -328,9 +329,10 @@ impl Config {
         }
     }
 
-    /// The longest time that a command waits for a leader: two election timeouts.
+    /// The longest time that a command waits for a leader: two elections. One takes up to two timeouts, since
+    /// a follower first waits until it may vote again, then draws its own.
     pub fn hold_max(&self) -> Duration {
-        Duration::from_millis(2 * self.election_timeout_ms_max)
+        Duration::from_millis(4 * self.election_timeout_ms_max)
     }
 
     /// Every key with the value in force, for CONFIG GET. In the order of the manual.
@@ -363,6 +365,7 @@ impl Config {
             "election-timeout-ms-min" => self.election_timeout_ms_min,
             "election-timeout-ms-max" => self.election_timeout_ms_max,
             "wal-segment-bytes" => self.wal_segment_bytes, "wal-cache-bytes" => self.wal_cache_bytes,
+            "wal-reserve-bytes" => self.wal_reserve_bytes,
             "snapshot-log-bytes" => self.snapshot_log_bytes, "metrics-streams-max" => self.metrics_streams_max,
         }
     }
@@ -596,7 +599,7 @@ mod tests {
         let file = "port = 1\nmaxclients = 1\ntimeout = 1\n";
         let env = [("port", "2"), ("maxclients", "2")];
         let config = Config::load(&sources(file, &env, &[("port", "3")])).unwrap();
-        assert_eq!((config.port, config.maxclients, config.timeout, config.heartbeat_ms), (3, 2, 1, 100));
+        assert_eq!((config.port, config.maxclients, config.timeout, config.heartbeat_ms), (3, 2, 1, 120));
     }
 
     #[test]

@@ -1,1 +1,315 @@
-//! (to come)
+//! INFO and ROLE. One node leads some shards and follows others; where Redis has room for one role, the role of its
+//! line in CLUSTER NODES is told (`cluster/lines.rs`).
+
+use crate::cluster::lines;
+use crate::meta::NodeEntry;
+use crate::node::Node;
+use bytes::Bytes;
+use std::fmt::Write;
+use std::path::Path;
+use weir_stream::Reply;
+
+/// The newest Redis whose stream commands all pass here.
+pub const REDIS_VERSION: &str = "7.4.0";
+/// This program's version.
+pub const WEIR_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+type Section = fn(&Node, &mut Fields);
+
+/// In the order in which they are printed; `true` = part of a plain INFO.
+const SECTIONS: [(&str, bool, Section); 12] = [
+    ("Server", true, server),
+    ("Clients", true, clients),
+    ("Memory", true, memory),
+    ("Persistence", true, persistence),
+    ("Stats", true, stats),
+    ("Replication", true, replication),
+    ("CPU", true, cpu),
+    ("Commandstats", false, commandstats),
+    ("Errorstats", true, errorstats),
+    ("Cluster", true, cluster),
+    ("Keyspace", true, keyspace),
+    ("Weir", true, weir),
+];
+
+/// INFO with the named sections; none = the default ones. Unknown names are left out, as Redis does.
+pub fn info(node: &Node, wanted: &[Bytes]) -> String {
+    let named = |name: &str| wanted.iter().any(|w| w.eq_ignore_ascii_case(name.as_bytes()));
+    let all = named("all") || named("everything");
+    let default = wanted.is_empty() || named("default");
+    let mut fields = Fields(String::new());
+    for (name, by_default, fill) in SECTIONS {
+        if all || named(name) || (default && by_default) {
+            if !fields.0.is_empty() {
+                fields.0.push_str("\r\n");
+            }
+            let _ = write!(fields.0, "# {name}\r\n");
+            fill(node, &mut fields);
+        }
+    }
+    fields.0
+}
+
+struct Fields(String);
+
+impl Fields {
+    fn put(&mut self, name: impl std::fmt::Display, value: impl std::fmt::Display) {
+        // Writing to a string cannot fail.
+        let _ = write!(self.0, "{name}:{value}\r\n");
+    }
+}
+
+fn server(node: &Node, out: &mut Fields) {
+    let uptime = node.uptime().as_secs();
+    out.put("redis_version", REDIS_VERSION);
+    out.put("weir_version", WEIR_VERSION);
+    out.put("redis_mode", "cluster");
+    out.put("os", std::env::consts::OS);
+    out.put("arch_bits", usize::BITS);
+    out.put("process_id", std::process::id());
+    out.put("run_id", &node.run_id);
+    out.put("tcp_port", node.config.port);
+    out.put("server_time_usec", node.env.clock.wall_ms() * 1000);
+    out.put("uptime_in_seconds", uptime);
+    out.put("uptime_in_days", uptime / 86_400);
+    out.put("config_file", "");
+}
+
+fn clients(node: &Node, out: &mut Fields) {
+    let parked: usize = node.shards.all().iter().map(|s| s.parked()).sum();
+    out.put("connected_clients", node.metrics.connections_open.get());
+    out.put("cluster_connections", 2 * node.topology.map().nodes.len().saturating_sub(1));
+    out.put("maxclients", node.config.maxclients);
+    out.put("blocked_clients", parked);
+    out.put("held_commands", node.held.commands());
+}
+
+/// Bytes of data in all replicas of this node.
+pub fn data_bytes(node: &Node) -> u64 {
+    node.shards.all().iter().map(|s| s.machine(|m| m.stats().memory_bytes)).sum()
+}
+
+fn memory(node: &Node, out: &mut Fields) {
+    let data = data_bytes(node);
+    let resident = resident_bytes(node).unwrap_or(data);
+    node.metrics.memory_peak.raise(resident);
+    let peak = node.metrics.memory_peak.get();
+    out.put("used_memory", data);
+    out.put("used_memory_human", human(data));
+    out.put("used_memory_rss", resident);
+    out.put("used_memory_rss_human", human(resident));
+    out.put("used_memory_peak", peak);
+    out.put("used_memory_peak_human", human(peak));
+    out.put("maxmemory", node.config.maxmemory);
+    out.put("maxmemory_human", human(node.config.maxmemory));
+    out.put("maxmemory_policy", "noeviction");
+}
+
+fn human(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")];
+    match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) => format!("{:.2}{name}", bytes as f64 / *unit as f64),
+        None => format!("{bytes}B"),
+    }
+}
+
+/// Resident memory of this process, where the system tells it.
+pub fn resident_bytes(node: &Node) -> Option<u64> {
+    let text = node.env.disk.read(Path::new("/proc/self/statm")).ok()?;
+    let pages: u64 = String::from_utf8(text).ok()?.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * 4096)
+}
+
+/// Seconds of processor time of this process: user, system.
+fn cpu_seconds(node: &Node) -> Option<(f64, f64)> {
+    let text = String::from_utf8(node.env.disk.read(Path::new("/proc/self/stat")).ok()?).ok()?;
+    // The name in parentheses may hold spaces.
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<f64>().ok();
+    Some((ticks()? / 100.0, ticks()? / 100.0))
+}
+
+fn persistence(node: &Node, out: &mut Fields) {
+    let wal = node.wal.stats();
+    out.put("loading", 0);
+    out.put("async_loading", 0);
+    out.put("rdb_bgsave_in_progress", 0);
+    out.put("rdb_last_bgsave_status", "ok");
+    out.put("aof_enabled", 1);
+    out.put("aof_rewrite_in_progress", 0);
+    out.put("aof_last_write_status", "ok");
+    out.put("aof_current_size", wal.segment_bytes);
+    out.put("wal_durability", node.config.durability.name());
+    out.put("wal_segments", wal.segments);
+    out.put("wal_live_bytes", wal.live_bytes);
+    out.put("wal_batches", wal.batches);
+    out.put("wal_entries", wal.entries);
+    out.put("wal_syncs", wal.sync.count);
+    out.put("wal_sync_us_p50", wal.sync.quantile_us(0.5));
+    out.put("wal_sync_us_p99", wal.sync.quantile_us(0.99));
+    out.put("wal_sync_us_max", wal.sync.max_us);
+}
+
+fn stats(node: &Node, out: &mut Fields) {
+    let metrics = &node.metrics;
+    let commands: u64 = metrics.commands().iter().map(|(_, c)| c.latency.count()).sum();
+    out.put("total_connections_received", metrics.connections_accepted.get());
+    out.put("total_commands_processed", commands);
+    out.put("total_net_input_bytes", metrics.input_bytes.get());
+    out.put("total_net_output_bytes", metrics.output_bytes.get());
+    out.put("rejected_connections", metrics.connections_rejected.get());
+    out.put("expired_keys", 0);
+    out.put("evicted_keys", 0);
+    out.put("total_error_replies", metrics.errors().values().sum::<u64>());
+}
+
+fn replication(node: &Node, out: &mut Fields) {
+    let view = node.topology.view();
+    let shard = lines::shard_of(&view, view.me).and_then(|s| node.shards.get(s.id));
+    let status = shard.as_ref().map(|s| s.group().status().borrow().clone()).unwrap_or_default();
+    if lines::is_master(&view, view.me) {
+        out.put("role", "master");
+        let matched = shard.map(|s| s.group().matched()).unwrap_or_default();
+        let followers: Vec<(&NodeEntry, u64)> =
+            matched.iter().filter_map(|(n, at)| Some((view.map.node(*n)?, *at))).collect();
+        out.put("connected_slaves", followers.len());
+        for (i, (follower, at)) in followers.iter().enumerate() {
+            let state = if view.reachable(follower.number) { "online" } else { "wait_bgsave" };
+            let (host, port) = (&follower.host, follower.port);
+            out.put(format_args!("slave{i}"), format_args!("ip={host},port={port},state={state},offset={at},lag=0"));
+        }
+    } else {
+        let master = lines::master_of(&view, view.me).and_then(|n| view.map.node(n));
+        out.put("role", "slave");
+        out.put("master_host", master.map_or("?", |m| m.host.as_str()));
+        out.put("master_port", master.map_or(0, |m| m.port));
+        let up = master.is_some_and(|m| view.reachable(m.number));
+        out.put("master_link_status", if up { "up" } else { "down" });
+        out.put("slave_read_repl_offset", status.last_index);
+        out.put("slave_repl_offset", status.applied);
+        out.put("slave_read_only", 1);
+        out.put("connected_slaves", 0);
+    }
+    out.put("master_failover_state", "no-failover");
+    out.put("master_replid", lines::shard_hex(&view, view.me));
+    out.put("master_repl_offset", status.committed);
+}
+
+fn cpu(node: &Node, out: &mut Fields) {
+    let (user, system) = cpu_seconds(node).unwrap_or_default();
+    out.put("used_cpu_sys", format_args!("{system:.6}"));
+    out.put("used_cpu_user", format_args!("{user:.6}"));
+}
+
+fn commandstats(node: &Node, out: &mut Fields) {
+    for (name, command) in node.metrics.commands() {
+        let (calls, us) = (command.latency.count(), command.latency.sum());
+        let each = us as f64 / calls.max(1) as f64;
+        out.put(
+            format_args!("cmdstat_{name}"),
+            format_args!(
+                "calls={calls},usec={us},usec_per_call={each:.2},rejected_calls=0,failed_calls={}",
+                command.failed.get()
+            ),
+        );
+    }
+}
+
+fn errorstats(node: &Node, out: &mut Fields) {
+    for (kind, count) in node.metrics.errors() {
+        out.put(format_args!("errorstat_{kind}"), format_args!("count={count}"));
+    }
+}
+
+fn cluster(_: &Node, out: &mut Fields) {
+    out.put("cluster_enabled", 1);
+}
+
+fn keyspace(node: &Node, out: &mut Fields) {
+    let keys: u64 = node.shards.led().iter().map(|s| s.machine(|m| m.stats().keys)).sum();
+    if keys > 0 {
+        out.put("db0", format_args!("keys={keys},expires=0,avg_ttl=0"));
+    }
+}
+
+fn weir(node: &Node, out: &mut Fields) {
+    let view = node.topology.view();
+    let durability = node.config.durability;
+    out.put("weir_version", WEIR_VERSION);
+    out.put("node_name", &node.identity.name);
+    out.put("node_id", &node.identity.id);
+    out.put("node_number", node.number());
+    out.put("cluster_id", node.identity.cluster_id());
+    out.put("map_epoch", view.map.epoch);
+    out.put("durability", durability.name());
+    out.put("durability_can_lose", durability.can_lose());
+    let wait = match durability {
+        crate::config::Durability::Always => "replicas with the write on disk",
+        _ => "replicas with the write in memory",
+    };
+    out.put("wait_counts", wait);
+    out.put("clock_offset_ms", node.topology.median_wall_offset_ms());
+    out.put("shards_led", node.shards.led().len());
+    for shard in node.shards.all() {
+        let status = shard.group().status().borrow().clone();
+        let leader = status.leader.and_then(|n| view.map.node(n)).map_or("?", |n| n.name.as_str());
+        let role = if status.is_leader { "leader" } else { "follower" };
+        out.put(
+            format_args!("shard{}", shard.id().0),
+            format_args!(
+                "role={role},serving={},term={},leader={leader},last={},committed={},applied={},durable={},snapshot={}",
+                u8::from(shard.serving()),
+                status.term,
+                status.last_index,
+                status.committed,
+                status.applied,
+                shard.group().durable_index(),
+                status.snapshot,
+            ),
+        );
+    }
+    let meta = node.meta.status().borrow().clone();
+    let leader = meta.leader.and_then(|n| view.map.node(n)).map_or("?", |n| n.name.as_str());
+    out.put("meta", format_args!("term={},leader={leader},applied={}", meta.term, meta.applied));
+}
+
+/// `master` or `slave`, as INFO and CLUSTER NODES tell it.
+pub fn role_name(node: &Node) -> &'static str {
+    let view = node.topology.view();
+    if lines::is_master(&view, view.me) { "master" } else { "slave" }
+}
+
+/// ROLE.
+pub fn role(node: &Node) -> Reply {
+    let view = node.topology.view();
+    let text = |text: &str| Reply::Bulk(Bytes::copy_from_slice(text.as_bytes()));
+    let shard = lines::shard_of(&view, view.me).and_then(|s| node.shards.get(s.id));
+    let status = shard.as_ref().map(|s| s.group().status().borrow().clone()).unwrap_or_default();
+    if lines::is_master(&view, view.me) {
+        let matched = shard.map(|s| s.group().matched()).unwrap_or_default();
+        let follower = |(n, at): &(u64, u64)| {
+            let node = view.map.node(*n)?;
+            Some(Reply::Array(vec![text(&node.host), text(&node.port.to_string()), text(&at.to_string())]))
+        };
+        let followers = matched.iter().filter_map(follower).collect();
+        return Reply::Array(vec![text("master"), Reply::Int(status.committed as i64), Reply::Array(followers)]);
+    }
+    let master = lines::master_of(&view, view.me).and_then(|n| view.map.node(n));
+    Reply::Array(vec![
+        text("slave"),
+        text(master.map_or("", |m| &m.host)),
+        Reply::Int(master.map_or(0, |m| i64::from(m.port))),
+        text(if master.is_some() { "connected" } else { "connect" }),
+        Reply::Int(status.applied as i64),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn sizes_are_shown_as_redis_shows_them() {
+        assert_eq!(super::human(512), "512B");
+        assert_eq!(super::human(1536), "1.50K");
+        assert_eq!(super::human(3 << 30), "3.00G");
+    }
+}

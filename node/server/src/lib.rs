@@ -1,6 +1,7 @@
 //! The Weir server: one process of a cluster. Modules stand in the order in which a request travels.
 
 pub mod config;
+pub mod error;
 pub mod run;
 
 pub mod clients;
@@ -14,6 +15,8 @@ pub mod topology;
 
 pub mod admin;
 pub mod bootstrap;
+pub mod announce;
+pub mod balance;
 pub mod cluster;
 pub mod identity;
 pub mod info;

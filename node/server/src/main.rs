@@ -1,2 +1,336 @@
-//! The `weir` binary.
-fn main() {}
+//! The `weir` binary: flags, logging, signals and exit codes. Everything else is in the library.
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use weir_env::Env;
+use weir_server::config::{self, Config, DEFAULT_TOML, Sources};
+use weir_server::run::{RunningNode, start_node};
+
+/// All of a stop must fit in this.
+const STOP_MAX: Duration = Duration::from_millis(1900);
+
+fn main() -> ExitCode {
+    let matches = cli().get_matches();
+    let ran = match matches.subcommand() {
+        Some(("dev", matches)) => dev(matches),
+        Some(("start", matches)) => start(matches),
+        _ => {
+            print!("{DEFAULT_TOML}");
+            return ExitCode::SUCCESS;
+        }
+    };
+    match ran {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            // One line; `weir:` first so that it is found among the output of others.
+            eprintln!("weir: {why:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+const ABOUT: &str = "Weir: a replicated cluster of stream nodes that speaks the Redis protocol.
+A write, a delivery or an acknowledgement that was answered is never lost.";
+
+const EXAMPLES: &str = "Examples:
+  weir dev                                  a whole cluster in this terminal, on ports 7001, 7002, 7003
+  redis-cli -c -p 7001 XADD s '*' a 1       talk to it with any Redis client that knows clusters
+  weir start --name n1 --dir /var/lib/weir --port 7001 \\
+      --cluster n1=10.0.0.1:7001,n2=10.0.0.2:7001,n3=10.0.0.3:7001 --bind 0.0.0.0
+  weir config > weir.toml                   every setting with its meaning and default";
+
+const START_EXAMPLES: &str = "Examples:
+  weir start --name n1 --dir data/n1 --port 7001 --cluster n1=127.0.0.1:7001,n2=127.0.0.1:7002,n3=127.0.0.1:7003
+  weir start --config n2.toml               flags, WEIR_... variables and the file take the same names
+  WEIR_NAME=n3 WEIR_DIR=data/n3 weir start --config weir.toml
+
+Start the same with every node's own --name and --dir; the cluster is founded once all of them are there.
+Peers use --port + 10000 and the admin pages (/healthz, /readyz, /metrics) --port + 20000.";
+
+const DEV_EXAMPLES: &str = "Examples:
+  weir dev                     three nodes on 7001, 7002, 7003; the data goes when you stop it
+  weir dev --dir data          keep the data, and find it again next time
+  weir dev --port 7101 --nodes 5";
+
+fn cli() -> Command {
+    let styles = Styles::styled()
+        .header(AnsiColor::Yellow.on_default().bold())
+        .usage(AnsiColor::Yellow.on_default().bold())
+        .literal(AnsiColor::Cyan.on_default())
+        .placeholder(AnsiColor::Green.on_default());
+    Command::new("weir")
+        .about(ABOUT)
+        .version(env!("CARGO_PKG_VERSION"))
+        .styles(styles)
+        .after_help(EXAMPLES)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+        .subcommand(
+            with_settings(Command::new("dev").about("Start a whole local cluster in this process"), true)
+                .arg(
+                    Arg::new("nodes")
+                        .long("nodes")
+                        .value_name("N")
+                        .default_value("3")
+                        .value_parser(clap::value_parser!(u16).range(1..=9))
+                        .help("How many nodes; their ports follow --port"),
+                )
+                .after_help(DEV_EXAMPLES),
+        )
+        .subcommand(with_settings(Command::new("start").about("Start one node of a cluster"), false).after_help(START_EXAMPLES))
+        .subcommand(Command::new("config").about("Print every setting with its meaning and default, as a TOML file"))
+}
+
+/// One flag a setting. What a newcomer needs stands in the short help; `--help` has everything.
+fn with_settings(mut command: Command, dev: bool) -> Command {
+    command = command.arg(
+        Arg::new("config")
+            .long("config")
+            .value_name("FILE")
+            .env("WEIR_CONFIG")
+            .hide_env(true)
+            .help("TOML file with settings; flags and WEIR_... variables win over it"),
+    );
+    for setting in config::manual() {
+        if dev && ["name", "cluster", "advertise"].contains(&setting.key.as_str()) {
+            continue;
+        }
+        let basic = ["name", "dir", "port", "cluster", "bind", "advertise", "shards", "durability", "log", "log-json"];
+        let default = setting.default.trim_matches('"').to_owned();
+        let first = setting.help.lines().next().unwrap_or_default().to_owned();
+        let help = match (dev, setting.key.as_str()) {
+            (true, "dir") => "Keep the data here; without it the data goes when the process stops".to_owned(),
+            (true, "port") => "Client port of the first node; the others follow".to_owned(),
+            _ if default.is_empty() || default == "false" => first,
+            _ => format!("{first} [default: {default}]"),
+        };
+        let mut arg = Arg::new(setting.key.clone())
+            .long(setting.key.clone())
+            .help(help)
+            .help_heading(setting.section.clone())
+            .hide_short_help(!basic.contains(&setting.key.as_str()))
+            .value_name(value_name(&setting.key, &setting.default));
+        if matches!(setting.default.as_str(), "true" | "false") {
+            arg = arg.num_args(0..=1).default_missing_value("true").require_equals(true);
+        }
+        command = command.arg(arg.action(ArgAction::Set));
+    }
+    command
+}
+
+fn value_name(key: &str, default: &str) -> &'static str {
+    match key {
+        "name" => "NAME",
+        "dir" => "DIR",
+        "port" => "PORT",
+        "cluster" => "NAME=HOST:PORT,...",
+        "bind" => "ADDR",
+        "advertise" => "HOST",
+        "durability" => "always|everysec|os",
+        "log" => "LEVEL",
+        _ if key.contains("bytes") || key == "maxmemory" || key.contains("limit") || key.contains("bulk") => "BYTES",
+        _ if key.ends_with("-ms") || key.contains("-ms-") => "MS",
+        _ if default == "true" || default == "false" => "BOOL",
+        _ => "N",
+    }
+}
+
+fn sources(matches: &ArgMatches) -> anyhow::Result<Sources> {
+    let file = match matches.get_one::<String>("config") {
+        None => None,
+        Some(path) => match std::fs::read_to_string(path) {
+            Ok(text) => Some((PathBuf::from(path), text)),
+            Err(e) => anyhow::bail!("--config {path} cannot be read: {e}"),
+        },
+    };
+    let mut flags = BTreeMap::new();
+    for setting in config::manual() {
+        if let Ok(Some(value)) = matches.try_get_one::<String>(&setting.key) {
+            flags.insert(setting.key, value.clone());
+        }
+    }
+    Ok(Sources { file, environment: Sources::environment_of(std::env::vars()), flags })
+}
+
+fn start(matches: &ArgMatches) -> anyhow::Result<()> {
+    let config = Config::load(&sources(matches)?)?;
+    config.check_start()?;
+    start_logging(&config)?;
+    runtime()?.block_on(async {
+        let mut signals = Signals::new()?;
+        let (name, port, list) = (config.name.clone(), config.port, weir_server::identity::list(&config.cluster));
+        let running = tokio::select! {
+            started = start_node(Env::system(), config) => started?,
+            () = signals.wait() => return Ok(()),
+        };
+        let served = async {
+            running.ready().await;
+            println!("ready {name} serves clients on port {port}, its cluster is {list}");
+            println!("  try:  redis-cli -c -p {port} XADD s '*' a 1");
+            println!("  see:  curl localhost:{}/metrics", port + config::ADMIN_PORT_OFFSET);
+            std::future::pending::<()>().await;
+        };
+        let nodes = [&running];
+        tokio::select! {
+            () = served => Ok(()),
+            ended = first_end(&nodes) => Err(anyhow::Error::msg(ended)),
+            () = signals.wait() => stop(&nodes).await,
+        }
+    })
+}
+
+fn dev(matches: &ArgMatches) -> anyhow::Result<()> {
+    let mut sources = sources(matches)?;
+    let nodes = *matches.get_one::<u16>("nodes").unwrap_or(&3);
+    let first = Config::load(&sources)?;
+    let last = first.port.checked_add(nodes - 1).filter(|port| *port <= config::PORT_MAX);
+    anyhow::ensure!(last.is_some(), "--port {} leaves no room for {nodes} nodes below {}", first.port, config::PORT_MAX);
+    start_logging(&first)?;
+    let temporary = match first.dir.as_os_str().is_empty() {
+        true => Some(tempfile::Builder::new().prefix("weir-dev-").tempdir()?),
+        false => None,
+    };
+    let dir = temporary.as_ref().map_or(first.dir.clone(), |t| t.path().to_owned());
+    let names: Vec<(String, u16)> = (0..nodes).map(|i| (format!("n{}", i + 1), first.port + i)).collect();
+    let list: Vec<String> = names.iter().map(|(name, port)| format!("{name}=127.0.0.1:{port}")).collect();
+    let mut configs = Vec::new();
+    for (name, port) in &names {
+        // What `dev` decides wins over file and environment, as flags do.
+        for (key, value) in [
+            ("name", name.clone()),
+            ("port", port.to_string()),
+            ("dir", dir.join(name).display().to_string()),
+            ("cluster", list.join(",")),
+            ("advertise", String::new()),
+        ] {
+            sources.flags.insert(key.to_owned(), value);
+        }
+        configs.push(Config::load(&sources)?);
+    }
+    let ran = runtime()?.block_on(run_dev(configs, &dir, temporary.is_some()));
+    if let Some(temporary) = temporary {
+        let path = temporary.path().to_owned();
+        if let Err(e) = temporary.close() {
+            eprintln!("weir: {} could not be removed: {e}", path.display());
+        }
+    }
+    ran
+}
+
+async fn run_dev(configs: Vec<Config>, dir: &Path, temporary: bool) -> anyhow::Result<()> {
+    let mut signals = Signals::new()?;
+    let ports: Vec<u16> = configs.iter().map(|c| c.port).collect();
+    let starting = configs.into_iter().map(|config| start_node(Env::system(), config));
+    let running = tokio::select! {
+        started = futures_util::future::try_join_all(starting) => started?,
+        () = signals.wait() => return Ok(()),
+    };
+    let nodes: Vec<&RunningNode> = running.iter().collect();
+    let served = async {
+        for node in &nodes {
+            node.ready().await;
+        }
+        let shown: Vec<String> = ports.iter().map(u16::to_string).collect();
+        println!("ready {} nodes on 127.0.0.1, client ports {}", nodes.len(), shown.join(", "));
+        println!("  try:  redis-cli -c -p {} XADD s '*' a 1", ports[0]);
+        println!("  see:  curl localhost:{}/metrics", ports[0] + config::ADMIN_PORT_OFFSET);
+        match temporary {
+            true => println!("  stop: Ctrl-C (the data in {} goes with it; --dir DIR keeps it)", dir.display()),
+            false => println!("  stop: Ctrl-C (the data stays in {})", dir.display()),
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = served => Ok(()),
+        ended = first_end(&nodes) => Err(anyhow::Error::msg(ended)),
+        () = signals.wait() => stop(&nodes).await,
+    }
+}
+
+/// Why the first node ended by itself.
+async fn first_end(nodes: &[&RunningNode]) -> String {
+    let ends = nodes.iter().map(|node| Box::pin(node.stopped()));
+    let (end, ..) = futures_util::future::select_all(ends).await;
+    end.err().unwrap_or_else(|| "the node stopped".to_owned())
+}
+
+/// All nodes at once when they share a process: nobody is left to hand leadership to.
+async fn stop(nodes: &[&RunningNode]) -> anyhow::Result<()> {
+    tracing::info!("stopping");
+    let all = futures_util::future::join_all(nodes.iter().map(|node| async {
+        match nodes.len() {
+            1 => node.shutdown().await,
+            _ => node.close().await,
+        }
+    }));
+    if tokio::time::timeout(STOP_MAX, all).await.is_err() {
+        tracing::warn!("stopping took too long; what was answered is safe");
+    }
+    Ok(())
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
+/// SIGTERM and Ctrl-C.
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+fn start_logging(config: &Config) -> anyhow::Result<()> {
+    use std::io::IsTerminal;
+    let filter = tracing_subscriber::EnvFilter::try_new(&config.log)
+        .map_err(|e| anyhow::anyhow!("--log {}: {e}; try error, warn, info, debug or trace", config.log))?;
+    // Standard output is for `ready` and what to type next.
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match config.log_json {
+        true => log.json().init(),
+        false => log.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound_and_every_setting_is_a_flag() {
+        cli().debug_assert();
+        let start = cli().find_subcommand("start").unwrap().clone();
+        for setting in config::manual() {
+            assert!(start.get_arguments().any(|a| a.get_long() == Some(&setting.key)), "{}", setting.key);
+        }
+    }
+
+    #[test]
+    fn flags_arrive_as_settings() {
+        let line = "weir start --name n1 --dir d --port 7009 --cluster n1=h:7009 --durability os --log-json --shards 2";
+        let matches = cli().get_matches_from(line.split(' '));
+        let sources = sources(matches.subcommand_matches("start").unwrap()).unwrap();
+        let config = Config::load(&Sources { environment: BTreeMap::new(), ..sources }).unwrap();
+        assert_eq!((config.port, config.shards, config.log_json), (7009, 2, true));
+        assert_eq!(config.durability, config::Durability::Os);
+    }
+}

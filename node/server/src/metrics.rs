@@ -5,7 +5,7 @@
 
 use crate::shard::ShardId;
 use parking_lot::RwLock;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -172,6 +172,41 @@ pub struct ShardMetrics {
     pub installs: Counter,
     /// Elections seen: changes of the term.
     pub elections: Counter,
+    /// When the log reached which index.
+    pub progress: Progress,
+}
+
+/// Remembers when the log reached which index, coarsely and for a while, to tell how old a follower's state is.
+#[derive(Debug, Default)]
+pub struct Progress(parking_lot::Mutex<VecDeque<(Duration, u64)>>);
+
+const PROGRESS_EVERY: Duration = Duration::from_millis(20);
+const PROGRESS_SAMPLES_MAX: usize = 1000;
+
+impl Progress {
+    /// The log ends at `index` at the moment `now` (monotonic).
+    pub fn note(&self, now: Duration, index: u64) {
+        let mut samples = self.0.lock();
+        match samples.back() {
+            Some((_, last)) if *last >= index => return,
+            Some((at, _)) if now < *at + PROGRESS_EVERY => return,
+            _ => {}
+        }
+        if samples.len() == PROGRESS_SAMPLES_MAX {
+            samples.pop_front();
+        }
+        samples.push_back((now, index));
+    }
+
+    /// For each follower the age of the first entry that it lacks; at most the time that is remembered.
+    pub fn behind(&self, now: Duration, matched: &[(u64, u64)]) -> Vec<(u64, Duration)> {
+        let samples = self.0.lock();
+        let age = |have: u64| {
+            let first_missing = samples.partition_point(|(_, index)| *index <= have);
+            samples.get(first_missing).map_or(Duration::ZERO, |(at, _)| now.saturating_sub(*at))
+        };
+        matched.iter().map(|(node, have)| (*node, age(*have))).collect()
+    }
 }
 
 impl Default for ShardMetrics {
@@ -187,6 +222,7 @@ impl Default for ShardMetrics {
             snapshots: Counter::default(),
             installs: Counter::default(),
             elections: Counter::default(),
+            progress: Progress::default(),
         }
     }
 }
@@ -271,6 +307,17 @@ mod tests {
         assert_eq!(&below[..3], &[(Some(1), 2), (Some(2), 3), (Some(4), 4)]);
         assert_eq!(below[17], (None, 5));
         assert_eq!(histogram.count(), 5);
+    }
+
+    #[test]
+    fn a_follower_is_as_far_behind_as_the_first_entry_it_lacks() {
+        let progress = Progress::default();
+        for (ms, index) in [(0, 1), (5, 2), (100, 10), (200, 20)] {
+            progress.note(Duration::from_millis(ms), index);
+        }
+        let behind = progress.behind(Duration::from_millis(250), &[(1, 20), (2, 12), (3, 1)]);
+        let ms: Vec<u128> = behind.iter().map(|(_, d)| d.as_millis()).collect();
+        assert_eq!(ms, [0, 50, 150]);
     }
 
     #[test]

@@ -1,0 +1,105 @@
+//! Soft state between nodes: each tells all others, every second and on change, which shards it leads, what
+//! it has heard about the others, and what its wall clock shows. The answer tells the same about the receiver.
+
+use crate::node::Node;
+use crate::shard::ShardId;
+use crate::topology::{Leadership, Topology};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+use weir_env::Env;
+use weir_env::time::{sleep, timeout};
+use weir_raft::NodeId;
+
+/// Kind of the peer call. Permanent.
+pub const KIND_ANNOUNCE: u16 = 2;
+
+const EVERY: Duration = Duration::from_secs(1);
+/// After a failed call the peer is tried again sooner, so that one lost packet does not count for long.
+const RETRY: Duration = Duration::from_millis(200);
+/// Changes closer together than this go out as one announcement.
+const GATHER: Duration = Duration::from_millis(5);
+const CALL_TIMEOUT: Duration = Duration::from_millis(700);
+
+/// What a node says.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Announcement {
+    /// Its wall clock, ms since the Unix epoch.
+    pub wall_ms: u64,
+    /// What it believes about leaders, by shard.
+    pub leaders: Vec<(ShardId, Leadership)>,
+}
+
+impl Announcement {
+    /// This node's, now.
+    pub fn of(env: &Env, topology: &Topology) -> Self {
+        let view = topology.view();
+        let leaders = view.map.shards.iter().map(|s| (s.id, view.leadership(s.id)));
+        let leaders = leaders.filter(|(_, heard)| heard.term > 0).collect();
+        Announcement { wall_ms: env.clock.wall_ms(), leaders }
+    }
+
+    /// For the wire.
+    pub fn encode(&self) -> Bytes {
+        match postcard::to_allocvec(self) {
+            Ok(bytes) => bytes.into(),
+            Err(e) => unreachable!("plain data always encodes: {e}"),
+        }
+    }
+
+    /// Takes in what `teller` said.
+    fn learn(self, topology: &Topology, teller: NodeId) {
+        for (shard, heard) in self.leaders {
+            topology.observe(shard, heard, teller);
+        }
+    }
+}
+
+/// Answers a peer's announcement.
+///
+/// # Errors
+/// The bytes are no announcement.
+pub fn answer(env: &Env, topology: &Topology, from: NodeId, payload: &[u8]) -> Result<Bytes, String> {
+    let said: Announcement = postcard::from_bytes(payload).map_err(|e| format!("bad announcement: {e}"))?;
+    topology.heard_from(from, None);
+    said.learn(topology, from);
+    Ok(Announcement::of(env, topology).encode())
+}
+
+/// Announces until the node stops. Also keeps the stamp clock's idea of the cluster's median time.
+pub async fn run(node: Arc<Node>) {
+    let mut changed = node.topology.changed();
+    loop {
+        changed.borrow_and_update();
+        let all_answered = round(&node).await;
+        node.stamp_clock.set_median_offset_ms(node.topology.median_wall_offset_ms());
+        let pause = if all_answered { EVERY } else { RETRY };
+        if let Ok(Ok(())) = timeout(pause, changed.changed()).await {
+            sleep(GATHER).await;
+        }
+    }
+}
+
+async fn round(node: &Node) -> bool {
+    let view = node.topology.view();
+    let payload = Announcement::of(&node.env, &node.topology).encode();
+    let others = view.map.nodes.iter().filter(|n| n.number != view.me).map(|n| n.number);
+    let answers = join_all(others.map(|to| tell(node, to, payload.clone()))).await;
+    answers.into_iter().all(|answered| answered)
+}
+
+async fn tell(node: &Node, to: NodeId, payload: Bytes) -> bool {
+    let sent = node.env.clock.mono();
+    let answer = node.peers.call(to, KIND_ANNOUNCE, payload, CALL_TIMEOUT).await;
+    let Some(said) = answer.ok().and_then(|bytes| postcard::from_bytes::<Announcement>(&bytes).ok()) else {
+        node.topology.missed(to);
+        return false;
+    };
+    let half_way_ms = (node.env.clock.mono() - sent).as_millis() as i64 / 2;
+    let offset = said.wall_ms as i64 + half_way_ms - node.env.clock.wall_ms() as i64;
+    node.topology.heard_from(to, Some(offset));
+    said.learn(&node.topology, to);
+    true
+}

@@ -1,0 +1,143 @@
+//! CLUSTER SLOTS and CLUSTER SHARDS.
+//!
+//! Some clients give a node the role of its first appearance in SLOTS, and a Weir node leads one shard and follows
+//! others. So every leader first has a row of its own (the first slot of its first range, no replicas); the rest of
+//! the ranges, with followers, comes after.
+
+use super::bulk;
+use crate::meta::{NodeEntry, ShardEntry};
+use crate::topology::View;
+use weir_raft::NodeId;
+use weir_stream::{Reply, Slot, SlotRange};
+
+/// CLUSTER SLOTS. Slots without a live leader have no row.
+pub fn slots(view: &View) -> Reply {
+    let mut served: Vec<(SlotRange, &NodeEntry, &ShardEntry)> = view
+        .map
+        .shards
+        .iter()
+        .filter_map(|shard| Some((view.live_leader(shard.id)?, shard)))
+        .flat_map(|(leader, shard)| shard.slots.iter().map(move |range| (*range, leader, shard)))
+        .collect();
+    served.sort_by_key(|(range, ..)| *range);
+    let (mut first_rows, mut rows, mut seen) = (Vec::new(), Vec::new(), Vec::<NodeId>::new());
+    for (mut range, leader, shard) in served {
+        if !seen.contains(&leader.number) {
+            seen.push(leader.number);
+            first_rows.push(row(SlotRange { first: range.first, last: range.first }, leader, &[]));
+            if range.first == range.last {
+                continue;
+            }
+            range.first = Slot(range.first.0 + 1);
+        }
+        rows.push(row(range, leader, &followers(view, shard, leader.number)));
+    }
+    first_rows.append(&mut rows);
+    Reply::Array(first_rows)
+}
+
+fn row(range: SlotRange, leader: &NodeEntry, followers: &[&NodeEntry]) -> Reply {
+    let node = |n: &NodeEntry| {
+        Reply::Array(vec![
+            bulk(n.host.clone()),
+            Reply::Int(i64::from(n.port)),
+            bulk(n.id.clone()),
+            Reply::Array(Vec::new()),
+        ])
+    };
+    let bounds = [Reply::Int(i64::from(range.first.0)), Reply::Int(i64::from(range.last.0))];
+    Reply::Array(bounds.into_iter().chain([node(leader)]).chain(followers.iter().map(|n| node(n))).collect())
+}
+
+fn followers<'v>(view: &'v View, shard: &ShardEntry, leader: NodeId) -> Vec<&'v NodeEntry> {
+    let others = shard.replicas.iter().filter(|n| **n != leader && view.reachable(**n));
+    others.filter_map(|n| view.map.node(*n)).collect()
+}
+
+/// CLUSTER SHARDS.
+pub fn shards(view: &View) -> Reply {
+    let pair = |name: &str, value: Reply| (bulk(name), value);
+    let shard = |shard: &ShardEntry| {
+        let leader = view.leadership(shard.id).leader;
+        // The leader first, as clients expect.
+        let mut numbers = shard.replicas.clone();
+        numbers.sort_by_key(|n| Some(*n) != leader);
+        let nodes = numbers.iter().filter_map(|n| view.map.node(*n)).map(|node| {
+            let role = if Some(node.number) == leader { "master" } else { "replica" };
+            let health = if view.reachable(node.number) { "online" } else { "fail" };
+            Reply::Map(vec![
+                pair("id", bulk(node.id.clone())),
+                pair("port", Reply::Int(i64::from(node.port))),
+                pair("ip", bulk(node.host.clone())),
+                pair("endpoint", bulk(node.host.clone())),
+                pair("role", bulk(role)),
+                pair("replication-offset", Reply::Int(0)),
+                pair("health", bulk(health)),
+            ])
+        });
+        let bounds = shard.slots.iter().flat_map(|r| [r.first, r.last]);
+        Reply::Map(vec![
+            pair("slots", Reply::Array(bounds.map(|slot| Reply::Int(i64::from(slot.0))).collect())),
+            pair("nodes", Reply::Array(nodes.collect())),
+        ])
+    };
+    Reply::Array(view.map.shards.iter().map(shard).collect())
+}
+
+/// Number of slots of a range.
+pub fn len(range: &SlotRange) -> u32 {
+    u32::from(range.last.0 - range.first.0) + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::tests::view;
+
+    /// Rows as (first, last, ports).
+    fn rows(reply: Reply) -> Vec<(i64, i64, Vec<i64>)> {
+        let Reply::Array(rows) = reply else { panic!() };
+        let int = |r: &Reply| if let Reply::Int(n) = r { *n } else { panic!("{r:?}") };
+        rows.iter()
+            .map(|row| {
+                let Reply::Array(parts) = row else { panic!() };
+                let ports = parts[2..].iter().map(|node| if let Reply::Array(n) = node { int(&n[1]) } else { panic!() });
+                (int(&parts[0]), int(&parts[1]), ports.collect())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_leader_first_appears_as_a_leader_and_every_slot_stands_once() {
+        let rows = rows(slots(&view(1, &[2, 3, 1])));
+        assert_eq!(
+            rows,
+            [
+                (0, 0, vec![7002]),
+                (5461, 5461, vec![7003]),
+                (10922, 10922, vec![7001]),
+                (1, 5460, vec![7002, 7001, 7003]),
+                (5462, 10921, vec![7003, 7002, 7001]),
+                (10923, 16383, vec![7001, 7003, 7002]),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_leader_of_two_shards_has_one_first_row() {
+        let rows = rows(slots(&view(1, &[2, 2, 1])));
+        assert_eq!(rows[..2], [(0, 0, vec![7002]), (10922, 10922, vec![7001])]);
+        assert_eq!(rows[3], (5461, 10921, vec![7002, 7003, 7001]));
+        assert_eq!(rows.iter().map(|(first, last, _)| last - first + 1).sum::<i64>(), 16384);
+    }
+
+    #[test]
+    fn shards_show_the_leader_first_as_master() {
+        let Reply::Array(shards) = shards(&view(1, &[2, 3, 1])) else { panic!() };
+        let Reply::Map(first) = &shards[0] else { panic!() };
+        let Reply::Array(nodes) = &first[1].1 else { panic!() };
+        let Reply::Map(node) = &nodes[0] else { panic!() };
+        assert_eq!((node[1].1.clone(), node[4].1.clone()), (Reply::Int(7002), bulk("master")));
+        assert_eq!(nodes.len(), 3);
+    }
+}
