@@ -34,7 +34,12 @@ impl Site {
 }
 
 /// Serves until `shutdown` ends.
-pub async fn serve(env: Env, listener: Box<dyn Listener>, site: Site, shutdown: impl Future<Output = ()> + Send) {
+pub async fn serve(
+    env: Env,
+    listener: Box<dyn Listener>,
+    site: Site,
+    shutdown: impl Future<Output = ()> + Send,
+) {
     let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
     tokio::pin!(shutdown);
     loop {
@@ -50,10 +55,13 @@ pub async fn serve(env: Env, listener: Box<dyn Listener>, site: Site, shutdown: 
         match accepted {
             Ok((stream, _)) => {
                 let site = site.clone();
-                env.spawn.spawn("admin connection", Box::pin(async move {
-                    connection(stream, site).await;
-                    drop(place);
-                }));
+                env.spawn.spawn(
+                    "admin connection",
+                    Box::pin(async move {
+                        connection(stream, site).await;
+                        drop(place);
+                    }),
+                );
             }
             Err(e) => {
                 tracing::warn!(error = %e, "cannot accept an admin connection");
@@ -123,18 +131,37 @@ impl Page {
         }
     }
 
-    fn put(&mut self, name: &'static str, kind: &str, help: &str, labels: &[(&str, &dyn Display)], value: impl Display) {
+    fn put(
+        &mut self,
+        name: &'static str,
+        kind: &str,
+        help: &str,
+        labels: &[(&str, &dyn Display)],
+        value: impl Display,
+    ) {
         self.head(name, kind, help);
         self.text.push_str(name);
         self.labels(labels, None);
         let _ = writeln!(self.text, " {value}");
     }
 
-    fn gauge(&mut self, name: &'static str, help: &str, labels: &[(&str, &dyn Display)], value: impl Display) {
+    fn gauge(
+        &mut self,
+        name: &'static str,
+        help: &str,
+        labels: &[(&str, &dyn Display)],
+        value: impl Display,
+    ) {
         self.put(name, "gauge", help, labels, value);
     }
 
-    fn counter(&mut self, name: &'static str, help: &str, labels: &[(&str, &dyn Display)], value: impl Display) {
+    fn counter(
+        &mut self,
+        name: &'static str,
+        help: &str,
+        labels: &[(&str, &dyn Display)],
+        value: impl Display,
+    ) {
         self.put(name, "counter", help, labels, value);
     }
 
@@ -162,7 +189,13 @@ impl Page {
         }
     }
 
-    fn histogram(&mut self, name: &'static str, help: &str, labels: &[(&str, &dyn Display)], values: &Histogram) {
+    fn histogram(
+        &mut self,
+        name: &'static str,
+        help: &str,
+        labels: &[(&str, &dyn Display)],
+        values: &Histogram,
+    ) {
         let unit = if values.is_time() { 1e-6 } else { 1.0 };
         let rows = values.cumulative();
         let count = rows.last().map_or(0, |(_, n)| *n);
@@ -208,17 +241,37 @@ fn process(node: &Node, page: &mut Page) {
     let m = &node.metrics;
     let none: &[(&str, &dyn Display)] = &[];
     page.gauge("weir_uptime_seconds", "Since this process started.", none, node.uptime().as_secs_f64());
-    page.gauge("weir_ready", "1 while every slot is served.", none, u8::from(node.topology.view().all_served()));
+    page.gauge(
+        "weir_ready",
+        "1 while every slot is served.",
+        none,
+        u8::from(node.topology.view().all_served()),
+    );
     if let Some(bytes) = info::resident_bytes(node) {
         page.gauge("weir_memory_resident_bytes", "Resident memory of this process.", none, bytes);
     }
     page.gauge("weir_connections_open", "Client connections.", none, m.connections_open.get());
-    page.counter("weir_connections_accepted_total", "Client connections so far.", none, m.connections_accepted.get());
-    page.counter("weir_connections_rejected_total", "Refused at maxclients.", none, m.connections_rejected.get());
+    page.counter(
+        "weir_connections_accepted_total",
+        "Client connections so far.",
+        none,
+        m.connections_accepted.get(),
+    );
+    page.counter(
+        "weir_connections_rejected_total",
+        "Refused at maxclients.",
+        none,
+        m.connections_rejected.get(),
+    );
     page.counter("weir_input_bytes_total", "Read from clients.", none, m.input_bytes.get());
     page.counter("weir_output_bytes_total", "Written to clients.", none, m.output_bytes.get());
     page.gauge("weir_held_commands", "Commands that wait for a leader.", none, node.held.commands());
-    page.counter("weir_cluster_down_total", "Commands that waited in vain for a leader.", none, m.cluster_down.get());
+    page.counter(
+        "weir_cluster_down_total",
+        "Commands that waited in vain for a leader.",
+        none,
+        m.cluster_down.get(),
+    );
     let offset = node.topology.median_wall_offset_ms();
     page.gauge("weir_clock_offset_ms", "Median clock of the cluster minus this node's.", none, offset);
     for (kind, count) in m.errors() {
@@ -232,10 +285,20 @@ fn commands(node: &Node, page: &mut Page) {
         page.counter("weir_commands_total", "Calls.", &[("command", name)], command.latency.count());
     }
     for (name, command) in &all {
-        page.counter("weir_command_errors_total", "Calls answered with an error.", &[("command", name)], command.failed.get());
+        page.counter(
+            "weir_command_errors_total",
+            "Calls answered with an error.",
+            &[("command", name)],
+            command.failed.get(),
+        );
     }
     for (name, command) in &all {
-        page.histogram("weir_command_seconds", "From parsed to answered.", &[("command", name)], &command.latency);
+        page.histogram(
+            "weir_command_seconds",
+            "From parsed to answered.",
+            &[("command", name)],
+            &command.latency,
+        );
     }
 }
 
@@ -253,7 +316,12 @@ fn log(node: &Node, page: &mut Page) {
     page.counter("weir_wal_batches_total", "Batches written.", none, wal.batches);
     page.counter("weir_wal_bytes_total", "Bytes written.", none, wal.bytes);
     page.counter("weir_wal_entries_total", "Log entries written.", none, wal.entries);
-    page.counter("weir_wal_entries_moved_total", "Entries copied so that old files could go.", none, wal.entries_moved);
+    page.counter(
+        "weir_wal_entries_moved_total",
+        "Entries copied so that old files could go.",
+        none,
+        wal.entries_moved,
+    );
     page.gauge("weir_wal_segments", "Files of the log.", none, wal.segments);
     page.gauge("weir_wal_segment_bytes", "Their size.", none, wal.segment_bytes);
     page.gauge("weir_wal_live_bytes", "Bytes in them that are still needed.", none, wal.live_bytes);
@@ -267,22 +335,47 @@ fn raft(node: &Node, page: &mut Page, shard: &dyn Display, group: &weir_raft::Gr
     let view = node.topology.view();
     let labels: &[(&str, &dyn Display)] = &[("shard", shard)];
     page.gauge("weir_raft_term", "Current term.", labels, status.term);
-    page.gauge("weir_raft_leader", "Number of the node that leads, 0 = nobody.", labels, status.leader.unwrap_or(0));
+    page.gauge(
+        "weir_raft_leader",
+        "Number of the node that leads, 0 = nobody.",
+        labels,
+        status.leader.unwrap_or(0),
+    );
     page.gauge("weir_raft_is_leader", "1 if this node leads.", labels, u8::from(status.is_leader));
-    page.gauge("weir_raft_serving", "1 if this node leads, is ready and has a quorum.", labels, u8::from(serving));
+    page.gauge(
+        "weir_raft_serving",
+        "1 if this node leads, is ready and has a quorum.",
+        labels,
+        u8::from(serving),
+    );
     page.gauge("weir_raft_last_index", "Last log entry.", labels, status.last_index);
     page.gauge("weir_raft_durable_index", "Last log entry on this disk.", labels, group.durable_index());
     page.gauge("weir_raft_committed_index", "Last entry known to be committed.", labels, status.committed);
     page.gauge("weir_raft_applied_index", "Last entry applied.", labels, status.applied);
-    page.gauge("weir_raft_apply_lag_entries", "Committed, not applied.", labels, status.committed.saturating_sub(status.applied));
+    page.gauge(
+        "weir_raft_apply_lag_entries",
+        "Committed, not applied.",
+        labels,
+        status.committed.saturating_sub(status.applied),
+    );
     page.gauge("weir_raft_snapshot_index", "Last entry in the newest snapshot.", labels, status.snapshot);
-    page.gauge("weir_raft_proposals_waiting", "Proposals whose end is open.", labels, group.metrics().waiting);
+    page.gauge(
+        "weir_raft_proposals_waiting",
+        "Proposals whose end is open.",
+        labels,
+        group.metrics().waiting,
+    );
     for (number, matched) in group.matched() {
         let unknown = number.to_string();
         let follower = view.map.node(number).map_or(unknown.as_str(), |n| n.name.as_str());
         let labels: &[(&str, &dyn Display)] = &[("shard", shard), ("follower", &follower)];
         let lag = status.last_index.saturating_sub(matched);
-        page.gauge("weir_raft_follower_lag_entries", "Entries that a follower does not have on disk.", labels, lag);
+        page.gauge(
+            "weir_raft_follower_lag_entries",
+            "Entries that a follower does not have on disk.",
+            labels,
+            lag,
+        );
     }
 }
 
@@ -294,7 +387,12 @@ fn shard_flow(node: &Node, page: &mut Page, shard: &ShardHandle) {
         let unknown = number.to_string();
         let follower = view.map.node(number).map_or(unknown.as_str(), |n| n.name.as_str());
         let labels: &[(&str, &dyn Display)] = &[("shard", &id), ("follower", &follower)];
-        page.gauge("weir_raft_follower_lag_ms", "Age of the oldest entry that a follower lacks.", labels, behind.as_millis());
+        page.gauge(
+            "weir_raft_follower_lag_ms",
+            "Age of the oldest entry that a follower lacks.",
+            labels,
+            behind.as_millis(),
+        );
     }
     let labels: &[(&str, &dyn Display)] = &[("shard", &id)];
     page.counter("weir_raft_elections_total", "Changes of the term since start.", labels, m.elections.get());
@@ -306,7 +404,12 @@ fn shard_flow(node: &Node, page: &mut Page, shard: &ShardHandle) {
     page.counter("weir_busy_total", "Commands refused because too many were waiting.", labels, m.busy.get());
     page.counter("weir_wakes_total", "Parked readers woken.", labels, m.wakes.get());
     page.counter("weir_snapshots_total", "Snapshots taken.", labels, m.snapshots.get());
-    page.counter("weir_snapshot_installs_total", "Snapshots received from a leader.", labels, m.installs.get());
+    page.counter(
+        "weir_snapshot_installs_total",
+        "Snapshots received from a leader.",
+        labels,
+        m.installs.get(),
+    );
     page.gauge("weir_waiters", "Parked readers.", labels, shard.parked());
 }
 
@@ -354,9 +457,20 @@ mod tests {
         let histogram = Histogram::of_time();
         histogram.time(Duration::from_millis(2));
         page.histogram("b", "Time.", &[("k", &1)], &histogram);
-        assert!(page.text.starts_with("# HELP a Help.\n# TYPE a gauge\na{k=\"x\\\"y\"} 1\na 2\n# HELP b Time.\n"));
-        assert!(page.text.contains("b_bucket{k=\"1\",le=\"0.001\"} 0\nb_bucket{k=\"1\",le=\"0.002\"} 1\n"), "{}", page.text);
-        assert!(page.text.ends_with("b_bucket{k=\"1\",le=\"+Inf\"} 1\nb_sum{k=\"1\"} 0.002\nb_count{k=\"1\"} 1\n"), "{}", page.text);
+        assert!(
+            page.text.starts_with("# HELP a Help.\n# TYPE a gauge\na{k=\"x\\\"y\"} 1\na 2\n# HELP b Time.\n")
+        );
+        assert!(
+            page.text.contains("b_bucket{k=\"1\",le=\"0.001\"} 0\nb_bucket{k=\"1\",le=\"0.002\"} 1\n"),
+            "{}",
+            page.text
+        );
+        assert!(
+            page.text
+                .ends_with("b_bucket{k=\"1\",le=\"+Inf\"} 1\nb_sum{k=\"1\"} 0.002\nb_count{k=\"1\"} 1\n"),
+            "{}",
+            page.text
+        );
     }
 
     #[test]

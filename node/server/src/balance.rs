@@ -27,7 +27,11 @@ pub async fn run(node: Arc<Node>) {
         for shard in node.shards.led() {
             let seen = watched.entry(shard.id()).or_insert_with(Seen::new);
             if let Some(preferred) = due(&node, &shard, seen) {
-                tracing::info!(shard = shard.id().0, to = preferred, "leadership goes back to the preferred leader");
+                tracing::info!(
+                    shard = shard.id().0,
+                    to = preferred,
+                    "leadership goes back to the preferred leader"
+                );
                 if let Err(e) = shard.group().transfer_leader(preferred).await {
                     tracing::debug!(shard = shard.id().0, error = %e, "leadership stays");
                 }

@@ -159,9 +159,8 @@ fn decide(me: &Hello, answers: &[(Member, Option<Hello>)]) -> Step {
         hello.identity.phase == Phase::Prepared && hello.identity.founding.as_ref() == Some(&founding)
     });
     let prepared = me.identity.phase == Phase::Prepared && me.identity.founding.as_ref() == Some(&founding);
-    let write = |phase| {
-        Step::Write(Identity { phase, founding: Some(founding.clone()), ..me.identity.clone() })
-    };
+    let write =
+        |phase| Step::Write(Identity { phase, founding: Some(founding.clone()), ..me.identity.clone() });
     match (prepared, all_prepared) {
         (false, _) => write(Phase::Prepared),
         (true, true) => write(Phase::Member),
@@ -173,7 +172,9 @@ fn decide(me: &Hello, answers: &[(Member, Option<Hello>)]) -> Step {
 fn adopt(me: &Hello, member: &Member, hello: &Hello) -> Step {
     let name = &me.identity.name;
     let Some(founding) = &hello.identity.founding else {
-        return Step::Refuse(format!("{member} belongs to a cluster and does not say to which: look at its log"));
+        return Step::Refuse(format!(
+            "{member} belongs to a cluster and does not say to which: look at its log"
+        ));
     };
     match founding.nodes.iter().find(|n| n.member.name == *name) {
         Some(known) if known.id == me.identity.id => Step::Write(Identity {
@@ -185,7 +186,9 @@ fn adopt(me: &Hello, member: &Member, hello: &Hello) -> Step {
             "{name} lost its data and cannot rejoin as {name}: the cluster at {member} knows another identity under that name; \
              restore its data directory"
         )),
-        None => Step::Refuse(format!("{name} is not a node of the cluster at {member}: look at --cluster and --name")),
+        None => Step::Refuse(format!(
+            "{name} is not a node of the cluster at {member}: look at --cluster and --name"
+        )),
     }
 }
 
@@ -193,7 +196,10 @@ fn mismatch(me: &Hello, member: &Member, hello: &Hello) -> Option<String> {
     let other = &hello.identity.name;
     if *other != member.name {
         let Member { host, port, .. } = member;
-        return Some(format!("--cluster says that {host}:{port} is {}, but {other} answers there: look at the lists", member.name));
+        return Some(format!(
+            "--cluster says that {host}:{port} is {}, but {other} answers there: look at the lists",
+            member.name
+        ));
     }
     if !same_members(&me.list, &hello.list) {
         let (ours, theirs) = (list(&me.list), list(&hello.list));
@@ -262,7 +268,11 @@ mod tests {
             phase: Phase::Joining,
             founding: None,
         };
-        let list = NAMES.iter().zip(7001..).map(|(name, port)| Member { name: (*name).into(), host: "h".into(), port });
+        let list = NAMES.iter().zip(7001..).map(|(name, port)| Member {
+            name: (*name).into(),
+            host: "h".into(),
+            port,
+        });
         Hello {
             identity,
             advertise: "h".into(),
@@ -290,7 +300,9 @@ mod tests {
             }
             let answers: Vec<_> = (0..self.0.len())
                 .filter(|other| *other != node)
-                .map(|other| (me.list[other].clone(), reached.contains(&other).then(|| self.0[other].clone())))
+                .map(|other| {
+                    (me.list[other].clone(), reached.contains(&other).then(|| self.0[other].clone()))
+                })
                 .collect();
             let step = decide(&me, &answers);
             if let Step::Write(identity) = &step {
@@ -370,19 +382,22 @@ mod tests {
                 let node = draw(3) as usize;
                 let me = world.0[node].clone();
                 if draw(15) == 0 {
-                    world.0[node].identity = Identity { id: format!("wiped at {step}"), ..hello(NAMES[node]).identity };
+                    world.0[node].identity =
+                        Identity { id: format!("wiped at {step}"), ..hello(NAMES[node]).identity };
                     half_asked[node] = None;
                 } else if me.identity.phase == Phase::Member {
                 } else if let Some(mut answers) = half_asked[node].take() {
                     for (other, answer) in answers.iter_mut().enumerate() {
                         *answer = answer.take().or_else(|| Some(world.0[other].clone()));
                     }
-                    let answers = me.list.iter().cloned().zip(answers).filter(|(m, _)| m.name != me.identity.name);
+                    let answers =
+                        me.list.iter().cloned().zip(answers).filter(|(m, _)| m.name != me.identity.name);
                     if let Step::Write(identity) = decide(&me, &answers.collect::<Vec<_>>()) {
                         world.0[node].identity = identity;
                     }
                 } else {
-                    half_asked[node] = Some(world.0.iter().map(|h| (draw(2) == 0).then(|| h.clone())).collect());
+                    half_asked[node] =
+                        Some(world.0.iter().map(|h| (draw(2) == 0).then(|| h.clone())).collect());
                 }
                 let members = world.0.iter().filter(|h| h.identity.phase == Phase::Member);
                 let mut clusters: Vec<_> = members.filter_map(|h| h.identity.founding.as_ref()).collect();

@@ -153,13 +153,13 @@ pub struct Sources {
 #[derive(Debug, Clone)]
 pub struct Setting {
     /// The key, as in the file and (with `--`) as a flag.
-    pub key: String,
+    pub key: &'static str,
     /// The section that it stands in.
-    pub section: String,
+    pub section: &'static str,
     /// The comment above it.
     pub help: String,
     /// Its default, as TOML spells it.
-    pub default: String,
+    pub default: &'static str,
 }
 
 impl Config {
@@ -406,22 +406,16 @@ pub fn env_name(key: &str) -> String {
 
 /// The manual, key by key.
 pub fn manual() -> Vec<Setting> {
-    let (mut section, mut help, mut settings) = (String::new(), String::new(), Vec::new());
+    let (mut section, mut help, mut settings) = ("", String::new(), Vec::new());
     for line in DEFAULT_TOML.lines() {
         if let Some(title) = line.strip_prefix("#[ ") {
-            section = title.trim_end_matches(" ]").split(':').next().unwrap_or(title).to_owned();
+            section = title.trim_end_matches(" ]").split(':').next().unwrap_or(title);
             help.clear();
         } else if let Some(comment) = line.strip_prefix('#') {
             help.push_str(comment.strip_prefix(' ').unwrap_or(comment));
             help.push('\n');
         } else if let Some((key, default)) = line.split_once(" = ") {
-            let (key, default) = (key.to_owned(), default.to_owned());
-            settings.push(Setting {
-                key,
-                section: section.clone(),
-                help: help.trim_end().to_owned(),
-                default,
-            });
+            settings.push(Setting { key, section, help: help.trim_end().to_owned(), default });
         } else {
             help.clear();
         }
@@ -606,7 +600,7 @@ mod tests {
     fn the_manual_names_every_setting_once_and_explains_it() {
         let config = Config::default();
         let manual = manual();
-        let keys: Vec<&str> = manual.iter().map(|s| s.key.as_str()).collect();
+        let keys: Vec<&str> = manual.iter().map(|s| s.key).collect();
         assert_eq!(keys, config.pairs().iter().map(|(k, _)| *k).collect::<Vec<_>>());
         for setting in &manual {
             let second_of_two = setting.key == "election-timeout-ms-max";

@@ -31,10 +31,14 @@ pub(crate) fn data_dir_error(path: &Path, what: &str, e: &io::Error) -> Error {
     let path = path.display();
     Error::Disk(match e.kind() {
         io::ErrorKind::ResourceBusy => {
-            format!("data directory {path} is in use by another running process: stop that one, or give another --dir")
+            format!(
+                "data directory {path} is in use by another running process: stop that one, or give another --dir"
+            )
         }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            format!("{path} {what}: it is read-only for this user ({e}); give --dir a place that can be written")
+            format!(
+                "{path} {what}: it is read-only for this user ({e}); give --dir a place that can be written"
+            )
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             format!("{path} {what}: the disk is full; free some space and start again")

@@ -168,7 +168,11 @@ impl DataDir {
     }
 
     fn check_empty(&self) -> Result<(), Error> {
-        let names = self.env.disk.read_dir(&self.path).map_err(|e| data_dir_error(&self.path, "cannot be read", &e))?;
+        let names = self
+            .env
+            .disk
+            .read_dir(&self.path)
+            .map_err(|e| data_dir_error(&self.path, "cannot be read", &e))?;
         let ours = |name: &str| name == "LOCK" || name == "lost+found" || name == format!("{FILE}.tmp");
         match names.iter().find(|name| !ours(name)) {
             None => Ok(()),
@@ -186,7 +190,10 @@ fn read_identity(file: &Path, bytes: &[u8]) -> Result<Identity, Error> {
         format: u32,
     }
     let damaged = |e: &serde_json::Error| {
-        Error::Refused(format!("{} is damaged ({e}): restore it from a backup, this node cannot start without it", file.display()))
+        Error::Refused(format!(
+            "{} is damaged ({e}): restore it from a backup, this node cannot start without it",
+            file.display()
+        ))
     };
     let Format { format } = serde_json::from_slice(bytes).map_err(|e| damaged(&e))?;
     if format != DIR_FORMAT {
@@ -313,12 +320,16 @@ mod tests {
         std::fs::remove_file(temp.path().join("photo.jpg")).unwrap();
 
         member(&dir, &config(&[("name", "n1"), ("cluster", LIST)]));
-        assert!(refused(&[("name", "n2"), ("cluster", LIST)]).contains("holds the data of node n1, not of n2"));
+        assert!(
+            refused(&[("name", "n2"), ("cluster", LIST)]).contains("holds the data of node n1, not of n2")
+        );
         let text = refused(&[("name", "n1"), ("cluster", "n1=h:7001,n2=h:7002,n3=h:7009")]);
         assert!(text.contains("disagrees with what n1 has stored, n1=h:7001,n2=h:7002,n3=h:7003"), "{text}");
         let text = refused(&[("name", "n1"), ("cluster", LIST), ("durability", "os")]);
         assert!(text.contains("--durability os disagrees with the cluster, which was founded with always"));
-        assert!(refused(&[("name", "n1"), ("cluster", LIST), ("shards", "5")]).contains("--shards 5 disagrees"));
+        assert!(
+            refused(&[("name", "n1"), ("cluster", LIST), ("shards", "5")]).contains("--shards 5 disagrees")
+        );
 
         let file = temp.path().join(FILE);
         std::fs::write(&file, r#"{"format": 7, "something": "new"}"#).unwrap();

@@ -176,7 +176,10 @@ fn replication(node: &Node, out: &mut Fields) {
         for (i, (follower, at)) in followers.iter().enumerate() {
             let state = if view.reachable(follower.number) { "online" } else { "wait_bgsave" };
             let (host, port) = (&follower.host, follower.port);
-            out.put(format_args!("slave{i}"), format_args!("ip={host},port={port},state={state},offset={at},lag=0"));
+            out.put(
+                format_args!("slave{i}"),
+                format_args!("ip={host},port={port},state={state},offset={at},lag=0"),
+            );
         }
     } else {
         let master = lines::master_of(&view, view.me).and_then(|n| view.map.node(n));
@@ -273,10 +276,10 @@ fn weir(node: &Node, out: &mut Fields) {
     out.put("meta", format_args!("term={},leader={leader},applied={}", meta.term, meta.applied));
 }
 
-/// `master` or `slave`, as INFO and CLUSTER NODES tell it.
+/// `master` or `replica`, as HELLO says it.
 pub fn role_name(node: &Node) -> &'static str {
     let view = node.topology.view();
-    if lines::is_master(&view, view.me) { "master" } else { "slave" }
+    if lines::is_master(&view, view.me) { "master" } else { "replica" }
 }
 
 /// ROLE.
@@ -292,7 +295,11 @@ pub fn role(node: &Node) -> Reply {
             Some(Reply::Array(vec![text(&node.host), text(&node.port.to_string()), text(&at.to_string())]))
         };
         let followers = matched.iter().filter_map(follower).collect();
-        return Reply::Array(vec![text("master"), Reply::Int(status.committed as i64), Reply::Array(followers)]);
+        return Reply::Array(vec![
+            text("master"),
+            Reply::Int(status.committed as i64),
+            Reply::Array(followers),
+        ]);
     }
     let master = lines::master_of(&view, view.me).and_then(|n| view.map.node(n));
     Reply::Array(vec![

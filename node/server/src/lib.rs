@@ -14,9 +14,9 @@ pub mod shard;
 pub mod topology;
 
 pub mod admin;
-pub mod bootstrap;
 pub mod announce;
 pub mod balance;
+pub mod bootstrap;
 pub mod cluster;
 pub mod identity;
 pub mod info;

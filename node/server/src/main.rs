@@ -82,8 +82,13 @@ fn cli() -> Command {
                 )
                 .after_help(DEV_EXAMPLES),
         )
-        .subcommand(with_settings(Command::new("start").about("Start one node of a cluster"), false).after_help(START_EXAMPLES))
-        .subcommand(Command::new("config").about("Print every setting with its meaning and default, as a TOML file"))
+        .subcommand(
+            with_settings(Command::new("start").about("Start one node of a cluster"), false)
+                .after_help(START_EXAMPLES),
+        )
+        .subcommand(
+            Command::new("config").about("Print every setting with its meaning and default, as a TOML file"),
+        )
 }
 
 /// One flag a setting. What a newcomer needs stands in the short help; `--help` has everything.
@@ -97,25 +102,39 @@ fn with_settings(mut command: Command, dev: bool) -> Command {
             .help("TOML file with settings; flags and WEIR_... variables win over it"),
     );
     for setting in config::manual() {
-        if dev && ["name", "cluster", "advertise"].contains(&setting.key.as_str()) {
+        if dev && ["name", "cluster", "advertise"].contains(&setting.key) {
             continue;
         }
-        let basic = ["name", "dir", "port", "cluster", "bind", "advertise", "shards", "durability", "log", "log-json"];
+        let basic = [
+            "name",
+            "dir",
+            "port",
+            "cluster",
+            "bind",
+            "advertise",
+            "shards",
+            "durability",
+            "log",
+            "log-json",
+        ];
         let default = setting.default.trim_matches('"').to_owned();
         let first = setting.help.lines().next().unwrap_or_default().to_owned();
-        let help = match (dev, setting.key.as_str()) {
+        let help = match (dev, setting.key) {
             (true, "dir") => "Keep the data here; without it the data goes when the process stops".to_owned(),
             (true, "port") => "Client port of the first node; the others follow".to_owned(),
             _ if default.is_empty() || default == "false" => first,
             _ => format!("{first} [default: {default}]"),
         };
-        let mut arg = Arg::new(setting.key.clone())
-            .long(setting.key.clone())
+        let variable = config::env_name(setting.key);
+        let default_line = if default.is_empty() { String::new() } else { format!("\n[default: {default}]") };
+        let mut arg = Arg::new(setting.key)
+            .long(setting.key)
+            .long_help(format!("{}{default_line} [env: {variable}]", setting.help))
             .help(help)
-            .help_heading(setting.section.clone())
-            .hide_short_help(!basic.contains(&setting.key.as_str()))
-            .value_name(value_name(&setting.key, &setting.default));
-        if matches!(setting.default.as_str(), "true" | "false") {
+            .help_heading(setting.section)
+            .hide_short_help(!basic.contains(&setting.key))
+            .value_name(value_name(setting.key, setting.default));
+        if matches!(setting.default, "true" | "false") {
             arg = arg.num_args(0..=1).default_missing_value("true").require_equals(true);
         }
         command = command.arg(arg.action(ArgAction::Set));
@@ -133,7 +152,9 @@ fn value_name(key: &str, default: &str) -> &'static str {
         "advertise" => "HOST",
         "durability" => "always|everysec|os",
         "log" => "LEVEL",
-        _ if key.contains("bytes") || key == "maxmemory" || key.contains("limit") || key.contains("bulk") => "BYTES",
+        _ if key.contains("bytes") || key == "maxmemory" || key.contains("limit") || key.contains("bulk") => {
+            "BYTES"
+        }
         _ if key.ends_with("-ms") || key.contains("-ms-") => "MS",
         _ if default == "true" || default == "false" => "BOOL",
         _ => "N",
@@ -150,8 +171,8 @@ fn sources(matches: &ArgMatches) -> anyhow::Result<Sources> {
     };
     let mut flags = BTreeMap::new();
     for setting in config::manual() {
-        if let Ok(Some(value)) = matches.try_get_one::<String>(&setting.key) {
-            flags.insert(setting.key, value.clone());
+        if let Ok(Some(value)) = matches.try_get_one::<String>(setting.key) {
+            flags.insert(setting.key.to_owned(), value.clone());
         }
     }
     Ok(Sources { file, environment: Sources::environment_of(std::env::vars()), flags })
@@ -163,7 +184,8 @@ fn start(matches: &ArgMatches) -> anyhow::Result<()> {
     start_logging(&config)?;
     runtime()?.block_on(async {
         let mut signals = Signals::new()?;
-        let (name, port, list) = (config.name.clone(), config.port, weir_server::identity::list(&config.cluster));
+        let (name, port, list) =
+            (config.name.clone(), config.port, weir_server::identity::list(&config.cluster));
         let running = tokio::select! {
             started = start_node(Env::system(), config) => started?,
             () = signals.wait() => return Ok(()),
@@ -189,7 +211,12 @@ fn dev(matches: &ArgMatches) -> anyhow::Result<()> {
     let nodes = *matches.get_one::<u16>("nodes").unwrap_or(&3);
     let first = Config::load(&sources)?;
     let last = first.port.checked_add(nodes - 1).filter(|port| *port <= config::PORT_MAX);
-    anyhow::ensure!(last.is_some(), "--port {} leaves no room for {nodes} nodes below {}", first.port, config::PORT_MAX);
+    anyhow::ensure!(
+        last.is_some(),
+        "--port {} leaves no room for {nodes} nodes below {}",
+        first.port,
+        config::PORT_MAX
+    );
     start_logging(&first)?;
     let temporary = match first.dir.as_os_str().is_empty() {
         true => Some(tempfile::Builder::new().prefix("weir-dev-").tempdir()?),
@@ -240,7 +267,9 @@ async fn run_dev(configs: Vec<Config>, dir: &Path, temporary: bool) -> anyhow::R
         println!("  try:  redis-cli -c -p {} XADD s '*' a 1", ports[0]);
         println!("  see:  curl localhost:{}/metrics", ports[0] + config::ADMIN_PORT_OFFSET);
         match temporary {
-            true => println!("  stop: Ctrl-C (the data in {} goes with it; --dir DIR keeps it)", dir.display()),
+            true => {
+                println!("  stop: Ctrl-C (the data in {} goes with it; --dir DIR keeps it)", dir.display())
+            }
             false => println!("  stop: Ctrl-C (the data stays in {})", dir.display()),
         }
         std::future::pending::<()>().await;
@@ -275,7 +304,18 @@ async fn stop(nodes: &[&RunningNode]) -> anyhow::Result<()> {
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    raise_file_limit();
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
+/// Each client takes a file descriptor, and the usual soft limit is far below `maxclients`.
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(e) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(error = %e, "the limit of open files stays low; see `ulimit -n`");
+    }
 }
 
 /// SIGTERM and Ctrl-C.
@@ -287,7 +327,10 @@ struct Signals {
 impl Signals {
     fn new() -> anyhow::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
-        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 
     async fn wait(&mut self) {
@@ -300,7 +343,10 @@ impl Signals {
 
 fn start_logging(config: &Config) -> anyhow::Result<()> {
     use std::io::IsTerminal;
-    let filter = tracing_subscriber::EnvFilter::try_new(&config.log)
+    // These tell every message; what matters of them is told by us. Naming one in --log shows it.
+    let quiet = "openraft=error,h2=warn,hyper=warn,hyper_util=warn,tower=warn,tonic=warn";
+    let directives = format!("{quiet},{}", config.log);
+    let filter = tracing_subscriber::EnvFilter::try_new(directives)
         .map_err(|e| anyhow::anyhow!("--log {}: {e}; try error, warn, info, debug or trace", config.log))?;
     // Standard output is for `ready` and what to type next.
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
@@ -320,7 +366,7 @@ mod tests {
         cli().debug_assert();
         let start = cli().find_subcommand("start").unwrap().clone();
         for setting in config::manual() {
-            assert!(start.get_arguments().any(|a| a.get_long() == Some(&setting.key)), "{}", setting.key);
+            assert!(start.get_arguments().any(|a| a.get_long() == Some(setting.key)), "{}", setting.key);
         }
     }
 

@@ -193,8 +193,12 @@ fn encode<T: Serialize>(value: &T) -> Vec<u8> {
 
 fn decode<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, String> {
     match bytes.split_first() {
-        Some((&VERSION, body)) => postcard::from_bytes(body).map_err(|e| format!("cluster map is unreadable: {e}")),
-        Some((other, _)) => Err(format!("cluster map has format version {other}, this build reads {VERSION}: upgrade this node")),
+        Some((&VERSION, body)) => {
+            postcard::from_bytes(body).map_err(|e| format!("cluster map is unreadable: {e}"))
+        }
+        Some((other, _)) => Err(format!(
+            "cluster map has format version {other}, this build reads {VERSION}: upgrade this node"
+        )),
         None => Err("cluster map is empty".to_owned()),
     }
 }
@@ -353,7 +357,10 @@ mod tests {
         machine.apply(vec![
             commit(1, &MetaCommand::Bootstrap(map())),
             commit(2, &MetaCommand::Bootstrap(second)),
-            commit(3, &MetaCommand::MoveNode { number: 2, host: "other".into(), peer_host: "h".into(), port: 9 }),
+            commit(
+                3,
+                &MetaCommand::MoveNode { number: 2, host: "other".into(), peer_host: "h".into(), port: 9 },
+            ),
         ]);
         let shown = receiver.borrow().clone();
         assert_eq!((shown.epoch, shown.cluster_id.as_str()), (2, "c".repeat(40).as_str()));

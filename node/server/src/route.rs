@@ -1,7 +1,7 @@
 //! From a slot to whoever may answer for it: a local shard, or a redirect.
 //!
-//! While a shard has no live leader its commands are held, unproposed, for up to two election timeouts. How
-//! many may be held, and how many bytes of them, is bounded.
+//! While a shard has no live leader (a leader that no quorum answers is none) its commands are held, unproposed,
+//! for up to two elections. How many may be held, and how many bytes of them, is bounded.
 
 use crate::node::Node;
 use crate::shard::ShardHandle;
@@ -53,10 +53,9 @@ impl std::fmt::Display for Redirect {
 
 /// No leader within the time that a command is held.
 const NO_LEADER: Redirect = Redirect::ClusterDown("The cluster is down");
-/// This node leads, but no quorum answers it.
-const NO_QUORUM: Redirect = Redirect::ClusterDown("The cluster is down: no majority answers this leader");
 /// Too many commands wait for a leader already.
-const TOO_MANY_HELD: Redirect = Redirect::ClusterDown("The cluster is down: too many commands wait for a leader");
+const TOO_MANY_HELD: Redirect =
+    Redirect::ClusterDown("The cluster is down: too many commands wait for a leader");
 /// The map has no owner for the slot.
 const NOT_SERVED: Redirect = Redirect::ClusterDown("Hash slot not served");
 
@@ -74,7 +73,12 @@ impl Node {
     ///
     /// # Errors
     /// As [`Node::route`].
-    pub async fn route_sized(&self, slot: Slot, access: Access, bytes: usize) -> Result<ShardHandle, Redirect> {
+    pub async fn route_sized(
+        &self,
+        slot: Slot,
+        access: Access,
+        bytes: usize,
+    ) -> Result<ShardHandle, Redirect> {
         match self.route_now(slot, access) {
             Some(route) => route,
             None => Box::pin(self.hold(slot, access, bytes)).await,
@@ -100,11 +104,6 @@ impl Node {
         if let Some(local) = self.shards.get(shard.id) {
             if local.serving() || access == Access::FollowerRead {
                 return Some(Ok(local));
-            }
-            let status = local.group().status();
-            let status = status.borrow();
-            if status.is_leader && status.ready && !status.quorum_alive {
-                return Some(Err(NO_QUORUM));
             }
         }
         let leader = view.live_leader(shard.id).filter(|leader| leader.number != view.me)?;

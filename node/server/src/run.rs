@@ -8,7 +8,8 @@ use crate::config::{ADMIN_PORT_OFFSET, Config, Durability, PEER_PORT_OFFSET};
 use crate::error::{Error, data_dir_error};
 use crate::identity::{DataDir, Founding, Identity, Phase, draw_hex};
 use crate::meta::{
-    ClusterMap, ClusterSettings, MetaCommand, MetaMachine, NodeEntry, ShardEntry, decode_map, encode_map, initial_shards,
+    ClusterMap, ClusterSettings, MetaCommand, MetaMachine, NodeEntry, ShardEntry, decode_map, encode_map,
+    initial_shards,
 };
 use crate::node::{Node, Shards};
 use crate::route::Held;
@@ -28,8 +29,8 @@ use tokio::sync::watch;
 use weir_env::time::{Instant, sleep, timeout};
 use weir_env::{BoxFuture, Env, Listener, TaskHandle};
 use weir_raft::{
-    CallFrom, Group, GroupOptions, GroupStatus, NodeId, Nonce, PeerHandler, PeerIdentity, Peers, RaftTimings, Registry,
-    serve_peers,
+    CallFrom, Group, GroupOptions, GroupStatus, NodeId, Nonce, PeerHandler, PeerIdentity, Peers, RaftTimings,
+    Registry, serve_peers,
 };
 use weir_store::{GroupId, SnapshotStore, Wal, WalOptions};
 
@@ -131,9 +132,15 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
     let peers = Peers::new(env.clone(), 0, peer_identity(&identity));
     let registry = Registry::new();
     let introduction = bootstrap::Introduction::new(identity, &config);
-    let desk =
-        Arc::new(Desk { env: env.clone(), introduction: introduction.clone(), topology: OnceLock::new() });
-    let serve = serve_peers(env.clone(), peer_listener, peers.clone(), registry.clone(), desk.clone(), stop.closing());
+    let desk = Arc::new(Desk::new(&env, &introduction));
+    let serve = serve_peers(
+        env.clone(),
+        peer_listener,
+        peers.clone(),
+        registry.clone(),
+        desk.clone(),
+        stop.closing(),
+    );
     stop.run(&env, "peer listener", serve);
 
     let identity = bootstrap::found(&dir, &introduction, &peers).await?;
@@ -143,10 +150,12 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
     let topology = Topology::new(me);
     let _ = desk.topology.set(topology.clone());
 
-    let starter = Starter { env: env.clone(), config: config.clone(), wal: wal.clone(), peers: peers.clone(), me };
+    let starter =
+        Starter { env: env.clone(), config: config.clone(), wal: wal.clone(), peers: peers.clone(), me };
     let (map_sender, mut map) = watch::channel(starter.cached_map(&dir, &identity));
     let meta = starter.meta_group(&dir, MetaMachine::new(map_sender)).await?;
     registry.insert(meta.clone());
+    let _ = desk.meta.set(meta.clone());
     let voters: Vec<NodeId> = (1..=founding.nodes.len() as NodeId).take(META_VOTERS_MAX).collect();
     starter.initialize(stop, &meta, &voters, &founding);
     stop.run(&env, "meta", meta_duties(env.clone(), meta.clone(), map.clone(), founding.clone()));
@@ -154,7 +163,11 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
 
     let first_map = match map.wait_for(|map| map.epoch > 0).await {
         Ok(map) => map.clone(),
-        Err(_) => return Err(Error::Refused("the meta group stopped before it had a map: see the log above".into())),
+        Err(_) => {
+            return Err(Error::Refused(
+                "the meta group stopped before it had a map: see the log above".into(),
+            ));
+        }
     };
     check_map(&first_map, &identity)?;
     topology.set_map(first_map.clone());
@@ -193,8 +206,15 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
     stop.run(&env, "announce", announce::run(node.clone()));
     stop.run(&env, "balance", balance::run(node.clone()));
     stop.run(&env, "ready", watch_ready(node.clone()));
+    stop.run(&env, "address", tell_address(node.clone()));
     site.open(&node);
-    stop.run(&env, "listener", listener::serve(node.clone(), client_listener, stop.closing()));
+    let (closing, clients_of) = (stop.closing(), node.clone());
+    stop.run(&env, "listener", async move {
+        tokio::select! {
+            () = closing => {}
+            () = listener::serve(clients_of, client_listener) => {}
+        }
+    });
     Ok(RunningNode { node, peers_served: registry, stop: stop.clone(), _dir: dir })
 }
 
@@ -234,8 +254,9 @@ impl RunningNode {
     pub async fn close(&self) {
         self.stop.closing.send_replace(true);
         let close = async {
-            // In-flight replies go out before the groups end.
+            // Replies on their way go out before the connections close and the groups end.
             sleep(Duration::from_millis(20)).await;
+            self.node.clients.kill_all();
             for group in self.peers_served.all() {
                 group.shutdown().await;
             }
@@ -278,21 +299,30 @@ impl RunningNode {
 
 async fn bind(env: &Env, config: &Config, offset: u16, what: &str) -> Result<Box<dyn Listener>, Error> {
     let ip: IpAddr = config.bind.parse().map_err(|_| {
-        Error::Listen(format!("--bind {} is not an address to listen on, such as 127.0.0.1 or 0.0.0.0", config.bind))
+        Error::Listen(format!(
+            "--bind {} is not an address to listen on, such as 127.0.0.1 or 0.0.0.0",
+            config.bind
+        ))
     })?;
     let addr = SocketAddr::new(ip, config.port + offset);
     let give_up = Instant::now() + PORT_PATIENCE;
     loop {
         match env.net.bind(addr).await {
             Ok(listener) => return Ok(listener),
-            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < give_up => sleep(PORT_RETRY).await,
+            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < give_up => {
+                sleep(PORT_RETRY).await
+            }
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
                 return Err(Error::Listen(format!(
                     "{what} port {addr} is taken by another process: stop that one, or choose another --port \
                      (peers use --port + 10000, admin --port + 20000)"
                 )));
             }
-            Err(e) => return Err(Error::Listen(format!("cannot listen on {what} port {addr}: {e}; look at --bind and --port"))),
+            Err(e) => {
+                return Err(Error::Listen(format!(
+                    "cannot listen on {what} port {addr}: {e}; look at --bind and --port"
+                )));
+            }
         }
     }
 }
@@ -388,9 +418,9 @@ impl Starter {
         }
     }
 
-    fn snapshots(&self, dir: &DataDir, group: GroupId) -> Result<SnapshotStore, Error> {
+    async fn snapshots(&self, dir: &DataDir, group: GroupId) -> Result<SnapshotStore, Error> {
         let path = dir.path().join("groups").join(group.0.to_string());
-        Ok(SnapshotStore::open(&self.env, &path)?)
+        Ok(SnapshotStore::open(&self.env, &path).await?)
     }
 
     /// The map as this node last saw it, so that a restart needs no quorum to know its shards.
@@ -416,7 +446,7 @@ impl Starter {
             me: self.me,
             timings: self.timings(),
             log: self.wal.group(META),
-            snapshots: self.snapshots(dir, META)?,
+            snapshots: self.snapshots(dir, META).await?,
             peers: self.peers.clone(),
             env: self.env.clone(),
             machine: Box::new(machine),
@@ -439,7 +469,7 @@ impl Starter {
             env: self.env.clone(),
             timings: self.timings(),
             log: self.wal.group(entry.id.group()),
-            snapshots: self.snapshots(dir, entry.id.group())?,
+            snapshots: self.snapshots(dir, entry.id.group()).await?,
             peers: self.peers.clone(),
             snapshot_log_bytes: config.snapshot_log_bytes,
             clock,
@@ -449,7 +479,7 @@ impl Starter {
                 stream_node_max_entries: settings.stream_node_max_entries,
                 stream_node_max_bytes: settings.stream_node_max_bytes,
             },
-            limits: shard::Limits {
+            limits: shard::handle::Limits {
                 commands_in_flight_max: config.queue_commands_max,
                 bytes_in_flight_max: config.queue_bytes_max,
                 waiters_max: config.blocked_clients_max,
@@ -576,7 +606,7 @@ async fn keep_map(
 async fn watch_leadership(node: Arc<Node>, shard: ShardHandle) {
     let mut status = shard.group().status();
     let metrics = node.metrics.shard(shard.id());
-    let mut term = 0;
+    let (mut term, mut led, mut served) = (0, false, false);
     loop {
         let (now, leader, leads, last) = {
             let now = status.borrow_and_update();
@@ -588,6 +618,15 @@ async fn watch_leadership(node: Arc<Node>, shard: ShardHandle) {
             metrics.elections.inc();
         }
         let serves = leads && shard.serving() && shard.machine(|m| !m.owned_ranges().is_empty());
+        if (leads, serves) != (led, served) {
+            let state = match (leads, serves) {
+                (true, true) => "this node leads and serves",
+                (true, false) => "this node leads, and does not serve yet or has lost its majority",
+                _ => "this node no longer leads",
+            };
+            tracing::info!(node = node.identity.name, shard = shard.id().0, term, "{state}");
+            (led, served) = (leads, serves);
+        }
         let heard = Leadership { term, leader, serving: leads.then_some(serves) };
         node.topology.observe(shard.id(), heard, node.number());
         let changed = if leads && !serves {
@@ -616,11 +655,54 @@ async fn watch_ready(node: Arc<Node>) {
     }
 }
 
+/// Has the map changed when this node was started with another `--advertise` than it was founded with.
+async fn tell_address(node: Arc<Node>) {
+    loop {
+        let map = node.topology.map();
+        let Some(me) = map.node(node.number()).filter(|me| me.host != node.config.advertise) else { return };
+        let command = MetaCommand::MoveNode {
+            number: me.number,
+            host: node.config.advertise.clone(),
+            peer_host: me.peer_host.clone(),
+            port: me.port,
+        };
+        let payload = Bytes::from(command.encode());
+        let leader = node.meta.status().borrow().leader;
+        // Tried again until the map says so, whatever became of this try.
+        if leader == Some(node.number()) {
+            let _ = node.meta.propose(Nonce(node.env.rng.u64()), payload).await;
+        } else if let Some(leader) = leader {
+            let _ = node.peers.call(leader, KIND_CHANGE_MAP, payload, ADDRESS_RETRY).await;
+        }
+        let mut changed = node.topology.changed();
+        let _ = timeout(ADDRESS_RETRY, changed.changed()).await;
+    }
+}
+
+/// Kind of the peer call that asks the meta leader to propose a change. Permanent.
+const KIND_CHANGE_MAP: u16 = 3;
+const ADDRESS_RETRY: Duration = Duration::from_secs(1);
+
 /// Answers what peers ask besides consensus.
 struct Desk {
     env: Env,
     introduction: bootstrap::Introduction,
     topology: OnceLock<Topology>,
+    meta: OnceLock<Group>,
+}
+
+impl Desk {
+    fn new(env: &Env, introduction: &bootstrap::Introduction) -> Self {
+        let (topology, meta) = (OnceLock::new(), OnceLock::new());
+        Desk { env: env.clone(), introduction: introduction.clone(), topology, meta }
+    }
+
+    async fn change_map(&self, payload: Bytes) -> Result<Bytes, String> {
+        MetaCommand::decode(&payload)?;
+        let meta = self.meta.get().ok_or("the meta group has not started yet")?;
+        let proposed = meta.propose(Nonce(self.env.rng.u64()), payload).await;
+        proposed.map(|()| Bytes::new()).map_err(|e| e.to_string())
+    }
 }
 
 #[async_trait::async_trait]
@@ -631,7 +713,10 @@ impl PeerHandler for Desk {
             (announce::KIND_ANNOUNCE, Some(topology)) if from.verified => {
                 announce::answer(&self.env, topology, from.node, &payload)
             }
-            (announce::KIND_ANNOUNCE, _) => Err("not a member of this cluster yet".to_owned()),
+            (KIND_CHANGE_MAP, _) if from.verified => self.change_map(payload).await,
+            (announce::KIND_ANNOUNCE | KIND_CHANGE_MAP, _) => {
+                Err("not a member of this cluster yet".to_owned())
+            }
             (other, _) => Err(format!("unknown call {other}: a newer version of weir?")),
         }
     }

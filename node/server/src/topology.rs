@@ -73,7 +73,8 @@ impl View {
 
     /// Whether every slot has an owner whose leader says that it serves.
     pub fn all_served(&self) -> bool {
-        let served = |s: &ShardEntry| self.leadership(s.id).serving == Some(true) && self.live_leader(s.id).is_some();
+        let served =
+            |s: &ShardEntry| self.leadership(s.id).serving == Some(true) && self.live_leader(s.id).is_some();
         !self.map.shards.is_empty()
             && self.slots.iter().all(|at| *at != NO_SHARD)
             && self.map.shards.iter().all(served)
@@ -142,7 +143,8 @@ impl Topology {
         let known = self.0.view.read().leadership(shard);
         let mut next = heard;
         if heard.leader != Some(teller) {
-            next.serving = if heard.term == known.term && heard.leader == known.leader { known.serving } else { None };
+            next.serving =
+                if heard.term == known.term && heard.leader == known.leader { known.serving } else { None };
         }
         let newer = heard.term > known.term;
         let fuller = heard.term == known.term && heard.leader.is_some();

@@ -59,7 +59,8 @@ impl Place {
     }
 
     async fn refused(&self, number: usize, more: &[(&str, &str)]) -> String {
-        let started = timeout(Duration::from_secs(20), start_node(Env::system(), self.config(number, more))).await;
+        let started =
+            timeout(Duration::from_secs(20), start_node(Env::system(), self.config(number, more))).await;
         let text = started.expect("a refusal comes soon").err().expect("must be refused").to_string();
         assert!(!text.contains('\n'), "{text}");
         text
@@ -122,6 +123,16 @@ async fn three_nodes_found_a_cluster_come_back_and_refuse_a_wiped_one() {
     spread(std::slice::from_ref(&again)).await;
     again.shutdown().await;
     drop(again);
+
+    let elsewhere = start_node(Env::system(), place.config(2, &[("advertise", "localhost")])).await.unwrap();
+    let told = async {
+        while maps[0].node(2).map(|n| &n.host) == elsewhere.node().topology.map().node(2).map(|n| &n.host) {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(10), told).await.expect("the map takes the new address");
+    elsewhere.shutdown().await;
+    drop(elsewhere);
 
     let text = place.refused(2, &[("durability", "os")]).await;
     assert!(text.contains("--durability os disagrees with the cluster"), "{text}");

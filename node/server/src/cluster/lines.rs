@@ -105,7 +105,10 @@ mod tests {
         let text = super::nodes(&view(1, &[1, 2, 3]), 5);
         let lines: Vec<&str> = text.lines().collect();
         let id = |n: u64| format!("{n}").repeat(39) + "a";
-        assert_eq!(lines[0], format!("{} 127.0.0.1:7001@17001 myself,master - 0 0 10 connected 0-5460", id(1)));
+        assert_eq!(
+            lines[0],
+            format!("{} 127.0.0.1:7001@17001 myself,master - 0 0 10 connected 0-5460", id(1))
+        );
         assert_eq!(lines[2], format!("{} 127.0.0.1:7003@17003 master - 0 5 12 connected 10922-16383", id(3)));
         assert_eq!(lines.len(), 3);
     }

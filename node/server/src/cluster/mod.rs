@@ -206,7 +206,8 @@ pub(crate) mod tests {
 
     pub(crate) fn topology(me: NodeId) -> Topology {
         let topology = Topology::new(me);
-        let hex = |n: u64, digit: char| format!("{n}").chars().cycle().take(39).chain([digit]).collect::<String>();
+        let hex =
+            |n: u64, digit: char| format!("{n}").chars().cycle().take(39).chain([digit]).collect::<String>();
         topology.set_map(Arc::new(ClusterMap {
             epoch: 1,
             cluster_id: "c".repeat(40),
@@ -229,7 +230,8 @@ pub(crate) mod tests {
     #[test]
     fn info_counts_slots_with_a_live_leader() {
         let text = info(&view(1, &[1, 2, 3]));
-        for line in ["cluster_state:ok", "cluster_slots_ok:16384", "cluster_known_nodes:3", "cluster_size:3"] {
+        for line in ["cluster_state:ok", "cluster_slots_ok:16384", "cluster_known_nodes:3", "cluster_size:3"]
+        {
             assert!(text.contains(line), "{text}");
         }
         let text = info(&view(1, &[1, 2]));
@@ -249,7 +251,10 @@ pub(crate) mod tests {
             Reply::Error(refusal) => refusal.to_string(),
             other => panic!("{other:?}"),
         };
-        assert_eq!(text(replicas(&view, view.map.nodes[1].id.as_bytes(), 0)), "ERR The specified node is not a master");
+        assert_eq!(
+            text(replicas(&view, view.map.nodes[1].id.as_bytes(), 0)),
+            "ERR The specified node is not a master"
+        );
         assert_eq!(text(replicas(&view, b"abc", 0)), "ERR Unknown node abc");
     }
 }

@@ -101,7 +101,9 @@ mod tests {
         rows.iter()
             .map(|row| {
                 let Reply::Array(parts) = row else { panic!() };
-                let ports = parts[2..].iter().map(|node| if let Reply::Array(n) = node { int(&n[1]) } else { panic!() });
+                let ports = parts[2..]
+                    .iter()
+                    .map(|node| if let Reply::Array(n) = node { int(&n[1]) } else { panic!() });
                 (int(&parts[0]), int(&parts[1]), ports.collect())
             })
             .collect()
