@@ -4,42 +4,31 @@
 //! group, learn the map, start the replicas, let clients in. Down: hand leadership over, let clients go, stop the
 //! groups, flush and close the log.
 
+mod desk;
+mod map;
+mod starter;
+mod watch;
+
 use crate::config::{ADMIN_PORT_OFFSET, Config, Durability, PEER_PORT_OFFSET};
-use crate::error::{Error, data_dir_error};
+use crate::error::Error;
 use crate::identity::{DataDir, Founding, Identity, Phase, draw_hex};
-use crate::meta::{
-    ClusterMap, ClusterSettings, MetaCommand, MetaMachine, NodeEntry, ShardEntry, decode_map, encode_map,
-    initial_shards,
-};
+use crate::meta::{ClusterMap, MetaMachine};
 use crate::node::{Node, Shards};
 use crate::route::Held;
 use crate::shard::stamp_clock::StampClock;
-use crate::shard::{self, ShardHandle, ShardOptions};
-use crate::topology::{Leadership, Topology};
+use crate::topology::Topology;
 use crate::{admin, announce, balance, bootstrap, listener};
-use bytes::Bytes;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use starter::Starter;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::watch::{Sender, channel};
 use weir_env::time::{Instant, sleep, timeout};
 use weir_env::{BoxFuture, Env, Listener, TaskHandle};
-use weir_raft::{
-    CallFrom, Group, GroupOptions, GroupStatus, NodeId, Nonce, PeerHandler, PeerIdentity, Peers, RaftTimings,
-    Registry, serve_peers,
-};
-use weir_store::{GroupId, SnapshotStore, Wal, WalOptions};
+use weir_raft::{NodeId, PeerIdentity, Peers, Registry, serve_peers};
+use weir_store::{Wal, WalOptions};
 
-/// Raft group of the cluster map.
-const META: GroupId = GroupId(0);
-/// Nodes beyond this many follow the meta group without a vote.
-const META_VOTERS_MAX: usize = 5;
-/// The meta log is tiny; this bounds it all the same.
-const META_SNAPSHOT_LOG_BYTES: u64 = 1 << 20;
 /// A port that is taken is tried again this long: the process before us may be on its way out.
 const PORT_PATIENCE: Duration = Duration::from_secs(5);
 const PORT_RETRY: Duration = Duration::from_millis(100);
@@ -47,9 +36,6 @@ const PORT_RETRY: Duration = Duration::from_millis(100);
 const HANDOVER_MAX: Duration = Duration::from_millis(900);
 /// All that comes after it may take this long.
 const CLOSE_MAX: Duration = Duration::from_millis(700);
-/// A leader that does not serve yet is looked at this often.
-const NOT_YET_SERVING: Duration = Duration::from_millis(10);
-
 /// A node that serves. Dropping it does not stop it; [`RunningNode::shutdown`] does.
 pub struct RunningNode {
     node: Arc<Node>,
@@ -60,14 +46,14 @@ pub struct RunningNode {
 
 /// What ends a node: being told to, or a failure that it cannot go on with.
 struct Stop {
-    closing: watch::Sender<bool>,
-    ended: watch::Sender<Option<Result<(), String>>>,
+    closing: Sender<bool>,
+    ended: Sender<Option<Result<(), String>>>,
     tasks: Mutex<Vec<TaskHandle>>,
 }
 
 impl Stop {
     fn new() -> Arc<Self> {
-        let (closing, ended) = (watch::channel(false).0, watch::channel(None).0);
+        let (closing, ended) = (channel(false).0, channel(None).0);
         Arc::new(Stop { closing, ended, tasks: Mutex::default() })
     }
 
@@ -127,12 +113,12 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
     stop.run(&env, "admin", admin::serve(env.clone(), admin_listener, site.clone(), stop.closing()));
 
     let wal = open_wal(&env, &config, &dir, identity.phase).await?;
-    watch_wal(&env, &wal, stop);
+    watch::wal(&env, &wal, stop);
 
     let peers = Peers::new(env.clone(), 0, peer_identity(&identity));
     let registry = Registry::new();
     let introduction = bootstrap::Introduction::new(identity, &config);
-    let desk = Arc::new(Desk::new(&env, &introduction));
+    let desk = Arc::new(desk::Desk::new(&env, &introduction));
     let serve = serve_peers(
         env.clone(),
         peer_listener,
@@ -152,14 +138,14 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
 
     let starter =
         Starter { env: env.clone(), config: config.clone(), wal: wal.clone(), peers: peers.clone(), me };
-    let (map_sender, mut map) = watch::channel(starter.cached_map(&dir, &identity));
+    let (map_sender, mut map) = channel(starter.cached_map(&dir, &identity));
     let meta = starter.meta_group(&dir, MetaMachine::new(map_sender)).await?;
     registry.insert(meta.clone());
     let _ = desk.meta.set(meta.clone());
-    let voters: Vec<NodeId> = (1..=founding.nodes.len() as NodeId).take(META_VOTERS_MAX).collect();
+    let voters: Vec<NodeId> = (1..=founding.nodes.len() as NodeId).take(map::META_VOTERS_MAX).collect();
     starter.initialize(stop, &meta, &voters, &founding);
-    stop.run(&env, "meta", meta_duties(env.clone(), meta.clone(), map.clone(), founding.clone()));
-    watch_group(&env, stop, meta.clone(), "the meta group");
+    stop.run(&env, "meta", map::meta_duties(env.clone(), meta.clone(), map.clone(), founding.clone()));
+    watch::group(&env, stop, meta.clone(), "the meta group");
 
     let first_map = match map.wait_for(|map| map.epoch > 0).await {
         Ok(map) => map.clone(),
@@ -171,7 +157,11 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
     };
     check_map(&first_map, &identity)?;
     topology.set_map(first_map.clone());
-    stop.run(&env, "map", keep_map(env.clone(), map, topology.clone(), peers.clone(), config.dir.clone()));
+    stop.run(
+        &env,
+        "map",
+        map::keep_map(env.clone(), map, topology.clone(), peers.clone(), config.dir.clone()),
+    );
 
     let stamp_clock = Arc::new(StampClock::new(env.clock.clone(), config.clock_skew_ms_max));
     let shards = Shards::default();
@@ -200,13 +190,13 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
         stamp_clock,
     });
     for handle in node.shards.all() {
-        watch_group(&env, stop, handle.group().clone(), "a shard");
-        stop.run(&env, "leadership", watch_leadership(node.clone(), handle));
+        watch::group(&env, stop, handle.group().clone(), "a shard");
+        stop.run(&env, "leadership", watch::leadership(node.clone(), handle));
     }
     stop.run(&env, "announce", announce::run(node.clone()));
     stop.run(&env, "balance", balance::run(node.clone()));
-    stop.run(&env, "ready", watch_ready(node.clone()));
-    stop.run(&env, "address", tell_address(node.clone()));
+    stop.run(&env, "ready", watch::ready(node.clone()));
+    stop.run(&env, "address", desk::tell_address(node.clone()));
     site.open(&node);
     let (closing, clients_of) = (stop.closing(), node.clone());
     stop.run(&env, "listener", async move {
@@ -344,32 +334,6 @@ async fn open_wal(env: &Env, config: &Config, dir: &DataDir, phase: Phase) -> Re
     Ok(Wal::open(env, &dir.path().join("wal"), options).await?)
 }
 
-/// A log that failed ends the node: nothing it says afterwards could be kept.
-fn watch_wal(env: &Env, wal: &Wal, stop: &Arc<Stop>) {
-    let (mut failed, told) = (wal.failed(), stop.clone());
-    stop.run(env, "log failures", async move {
-        if let Ok(error) = failed.wait_for(Option::is_some).await
-            && let Some(error) = &*error
-        {
-            told.fail(format!("the log failed, this node stops: {error}"));
-        }
-    });
-}
-
-/// A group that stopped by itself has lost its storage or its senses; the node says so and stops (P11).
-fn watch_group(env: &Env, stop: &Arc<Stop>, group: Group, what: &'static str) {
-    let told = stop.clone();
-    stop.run(env, "group failures", async move {
-        let mut status = group.status();
-        let stopped = status.wait_for(|s| s.stopped.is_some()).await.ok().and_then(|s| s.stopped.clone());
-        if let Some(why) = stopped
-            && !*told.closing.borrow()
-        {
-            told.fail(format!("{what} (Raft group {}) stopped, this node stops: {why}", group.id().0));
-        }
-    });
-}
-
 fn peer_identity(identity: &Identity) -> PeerIdentity {
     let member = identity.phase == Phase::Member;
     PeerIdentity {
@@ -398,326 +362,4 @@ fn check_map(map: &ClusterMap, identity: &Identity) -> Result<(), Error> {
         "the cluster map does not know {} as {}: this data directory belongs to another cluster",
         identity.name, identity.id
     )))
-}
-
-/// What the groups of this node have in common.
-struct Starter {
-    env: Env,
-    config: Arc<Config>,
-    wal: Wal,
-    peers: Peers,
-    me: NodeId,
-}
-
-impl Starter {
-    fn timings(&self) -> RaftTimings {
-        RaftTimings {
-            heartbeat_ms: self.config.heartbeat_ms,
-            election_min_ms: self.config.election_timeout_ms_min,
-            election_max_ms: self.config.election_timeout_ms_max,
-        }
-    }
-
-    async fn snapshots(&self, dir: &DataDir, group: GroupId) -> Result<SnapshotStore, Error> {
-        let path = dir.path().join("groups").join(group.0.to_string());
-        Ok(SnapshotStore::open(&self.env, &path).await?)
-    }
-
-    /// The map as this node last saw it, so that a restart needs no quorum to know its shards.
-    fn cached_map(&self, dir: &DataDir, identity: &Identity) -> Arc<ClusterMap> {
-        let path = map_path(dir.path());
-        if !self.env.disk.exists(&path) {
-            return Arc::default();
-        }
-        let read = self.env.disk.read(&path).map_err(|e| e.to_string()).and_then(|bytes| decode_map(&bytes));
-        match read {
-            Ok(map) if map.cluster_id == identity.cluster_id() => Arc::new(map),
-            Ok(_) => Arc::default(),
-            Err(e) => {
-                tracing::warn!(error = %e, "the copy of the map is unreadable; asking the cluster");
-                Arc::default()
-            }
-        }
-    }
-
-    async fn meta_group(&self, dir: &DataDir, machine: MetaMachine) -> Result<Group, Error> {
-        Ok(Group::start(GroupOptions {
-            id: META,
-            me: self.me,
-            timings: self.timings(),
-            log: self.wal.group(META),
-            snapshots: self.snapshots(dir, META).await?,
-            peers: self.peers.clone(),
-            env: self.env.clone(),
-            machine: Box::new(machine),
-            snapshot_log_bytes: META_SNAPSHOT_LOG_BYTES,
-        })
-        .await?)
-    }
-
-    async fn shard(
-        &self,
-        dir: &DataDir,
-        entry: &ShardEntry,
-        settings: &ClusterSettings,
-        clock: Arc<StampClock>,
-    ) -> Result<ShardHandle, Error> {
-        let config = &self.config;
-        Ok(shard::start(ShardOptions {
-            id: entry.id,
-            me: self.me,
-            env: self.env.clone(),
-            timings: self.timings(),
-            log: self.wal.group(entry.id.group()),
-            snapshots: self.snapshots(dir, entry.id.group()).await?,
-            peers: self.peers.clone(),
-            snapshot_log_bytes: config.snapshot_log_bytes,
-            clock,
-            space_low: self.wal.space_low(),
-            slots: entry.slots.clone(),
-            settings: weir_stream::Settings {
-                stream_node_max_entries: settings.stream_node_max_entries,
-                stream_node_max_bytes: settings.stream_node_max_bytes,
-            },
-            limits: shard::handle::Limits {
-                commands_in_flight_max: config.queue_commands_max,
-                bytes_in_flight_max: config.queue_bytes_max,
-                waiters_max: config.blocked_clients_max,
-            },
-            write_timeout: Duration::from_millis(config.write_timeout_ms),
-            follower_read_staleness_max: Duration::from_millis(config.follower_read_staleness_ms_max),
-        })
-        .await?)
-    }
-
-    /// Gives a new group its members. The first replica does so at once and so leads first; the others only if
-    /// nothing has been heard for a while. Where it was done before it does nothing.
-    fn initialize(&self, stop: &Stop, group: &Group, replicas: &[NodeId], founding: &Founding) {
-        let addr = |number: &NodeId| founding.nodes.get(*number as usize - 1).map(|n| n.member.peer_addr());
-        let members: BTreeMap<NodeId, String> =
-            replicas.iter().filter_map(|number| Some((*number, addr(number)?))).collect();
-        if !members.contains_key(&self.me) {
-            return;
-        }
-        let rank = replicas.iter().position(|n| *n == self.me).unwrap_or(0) as u32;
-        let wait = 4 * rank * Duration::from_millis(self.config.election_timeout_ms_max);
-        let group = group.clone();
-        stop.run(&self.env, "first members", async move {
-            let mut status = group.status();
-            let known = |s: &GroupStatus| s.term > 0 || !s.voters.is_empty() || s.stopped.is_some();
-            if rank > 0 && timeout(wait, status.wait_for(known)).await.is_ok() {
-                return;
-            }
-            if let Err(e) = group.initialize(members).await {
-                tracing::warn!(group = group.id().0, error = %e, "a new group did not take its members");
-            }
-        });
-    }
-}
-
-/// What the leader of the meta group does: the first map, and the nodes that follow without a vote.
-async fn meta_duties(env: Env, meta: Group, map: watch::Receiver<Arc<ClusterMap>>, founding: Founding) {
-    let mut status = meta.status();
-    let mut proposed_in_term = 0;
-    loop {
-        let now = status.borrow_and_update().clone();
-        if now.is_leader && now.ready {
-            if map.borrow().epoch == 0 && proposed_in_term != now.term {
-                proposed_in_term = now.term;
-                let command = MetaCommand::Bootstrap(first_map(&env, &founding));
-                // Refused means that another node leads now and will propose its own.
-                let _ = meta.propose(Nonce(env.rng.u64()), Bytes::from(command.encode())).await;
-            }
-            for (founder, number) in founding.nodes.iter().zip(1..).skip(META_VOTERS_MAX) {
-                if !now.voters.contains(&number) && !now.learners.contains(&number) {
-                    // Tried again with the next change of the group.
-                    let _ = meta.add_learner(number, founder.member.peer_addr()).await;
-                }
-            }
-        }
-        if status.changed().await.is_err() {
-            return;
-        }
-    }
-}
-
-fn first_map(env: &Env, founding: &Founding) -> ClusterMap {
-    let numbers: Vec<NodeId> = (1..=founding.nodes.len() as NodeId).collect();
-    let hexes = (0..founding.shards).map(|_| draw_hex(&*env.rng)).collect();
-    let node = |(founder, number): (&crate::identity::Founder, NodeId)| NodeEntry {
-        number,
-        name: founder.member.name.clone(),
-        id: founder.id.clone(),
-        host: founder.advertise.clone(),
-        peer_host: founder.member.host.clone(),
-        port: founder.member.port,
-    };
-    ClusterMap {
-        epoch: 1,
-        cluster_id: founding.cluster_id.clone(),
-        nodes: founding.nodes.iter().zip(1..).map(node).collect(),
-        shards: initial_shards(&numbers, founding.replicas, hexes),
-        settings: ClusterSettings {
-            durability: founding.durability,
-            stream_node_max_entries: founding.stream_node_max_entries,
-            stream_node_max_bytes: founding.stream_node_max_bytes,
-        },
-    }
-}
-
-fn map_path(dir: &Path) -> std::path::PathBuf {
-    dir.join("map")
-}
-
-/// Follows the map: routing, peer addresses, and the copy on disk.
-async fn keep_map(
-    env: Env,
-    mut map: watch::Receiver<Arc<ClusterMap>>,
-    topology: Topology,
-    peers: Peers,
-    dir: std::path::PathBuf,
-) {
-    let path = map_path(&dir);
-    loop {
-        let now = map.borrow_and_update().clone();
-        if topology.map().epoch < now.epoch {
-            topology.set_map(now.clone());
-        }
-        for node in now.nodes.iter().filter(|n| n.number != peers.me()) {
-            peers.set_addr(node.number, node.peer_addr());
-        }
-        let (disk, copy) = (env.disk.clone(), path.clone());
-        env.spawn.blocking(
-            "map copy",
-            Box::new(move || {
-                if let Err(e) = disk.write_atomic(&copy, &encode_map(&now)) {
-                    // Only a copy: the meta group has the map.
-                    tracing::warn!("{}", data_dir_error(&copy, "cannot be written", &e));
-                }
-            }),
-        );
-        if map.changed().await.is_err() {
-            return;
-        }
-    }
-}
-
-/// Tells the topology who leads a shard and whether this node, if it does, serves.
-async fn watch_leadership(node: Arc<Node>, shard: ShardHandle) {
-    let mut status = shard.group().status();
-    let metrics = node.metrics.shard(shard.id());
-    let (mut term, mut led, mut served) = (0, false, false);
-    loop {
-        let (now, leader, leads, last) = {
-            let now = status.borrow_and_update();
-            (now.term, now.leader, now.is_leader, now.last_index)
-        };
-        metrics.progress.note(node.env.clock.mono(), last);
-        if now != term {
-            term = now;
-            metrics.elections.inc();
-        }
-        let serves = leads && shard.serving() && shard.machine(|m| !m.owned_ranges().is_empty());
-        if (leads, serves) != (led, served) {
-            let state = match (leads, serves) {
-                (true, true) => "this node leads and serves",
-                (true, false) => "this node leads, and does not serve yet or has lost its majority",
-                _ => "this node no longer leads",
-            };
-            tracing::info!(node = node.identity.name, shard = shard.id().0, term, "{state}");
-            (led, served) = (leads, serves);
-        }
-        let heard = Leadership { term, leader, serving: leads.then_some(serves) };
-        node.topology.observe(shard.id(), heard, node.number());
-        let changed = if leads && !serves {
-            timeout(NOT_YET_SERVING, status.changed()).await.unwrap_or(Ok(()))
-        } else {
-            status.changed().await
-        };
-        if changed.is_err() {
-            return;
-        }
-    }
-}
-
-async fn watch_ready(node: Arc<Node>) {
-    let mut changed = node.topology.changed();
-    loop {
-        changed.borrow_and_update();
-        if node.topology.view().all_served() {
-            node.ready.store(true, Ordering::Relaxed);
-            node.topology.touch();
-            return;
-        }
-        if changed.changed().await.is_err() {
-            return;
-        }
-    }
-}
-
-/// Has the map changed when this node was started with another `--advertise` than it was founded with.
-async fn tell_address(node: Arc<Node>) {
-    loop {
-        let map = node.topology.map();
-        let Some(me) = map.node(node.number()).filter(|me| me.host != node.config.advertise) else { return };
-        let command = MetaCommand::MoveNode {
-            number: me.number,
-            host: node.config.advertise.clone(),
-            peer_host: me.peer_host.clone(),
-            port: me.port,
-        };
-        let payload = Bytes::from(command.encode());
-        let leader = node.meta.status().borrow().leader;
-        // Tried again until the map says so, whatever became of this try.
-        if leader == Some(node.number()) {
-            let _ = node.meta.propose(Nonce(node.env.rng.u64()), payload).await;
-        } else if let Some(leader) = leader {
-            let _ = node.peers.call(leader, KIND_CHANGE_MAP, payload, ADDRESS_RETRY).await;
-        }
-        let mut changed = node.topology.changed();
-        let _ = timeout(ADDRESS_RETRY, changed.changed()).await;
-    }
-}
-
-/// Kind of the peer call that asks the meta leader to propose a change. Permanent.
-const KIND_CHANGE_MAP: u16 = 3;
-const ADDRESS_RETRY: Duration = Duration::from_secs(1);
-
-/// Answers what peers ask besides consensus.
-struct Desk {
-    env: Env,
-    introduction: bootstrap::Introduction,
-    topology: OnceLock<Topology>,
-    meta: OnceLock<Group>,
-}
-
-impl Desk {
-    fn new(env: &Env, introduction: &bootstrap::Introduction) -> Self {
-        let (topology, meta) = (OnceLock::new(), OnceLock::new());
-        Desk { env: env.clone(), introduction: introduction.clone(), topology, meta }
-    }
-
-    async fn change_map(&self, payload: Bytes) -> Result<Bytes, String> {
-        MetaCommand::decode(&payload)?;
-        let meta = self.meta.get().ok_or("the meta group has not started yet")?;
-        let proposed = meta.propose(Nonce(self.env.rng.u64()), payload).await;
-        proposed.map(|()| Bytes::new()).map_err(|e| e.to_string())
-    }
-}
-
-#[async_trait::async_trait]
-impl PeerHandler for Desk {
-    async fn call(&self, from: CallFrom, kind: u16, payload: Bytes) -> Result<Bytes, String> {
-        match (kind, self.topology.get()) {
-            (bootstrap::KIND_HELLO, _) => Ok(self.introduction.answer()),
-            (announce::KIND_ANNOUNCE, Some(topology)) if from.verified => {
-                announce::answer(&self.env, topology, from.node, &payload)
-            }
-            (KIND_CHANGE_MAP, _) if from.verified => self.change_map(payload).await,
-            (announce::KIND_ANNOUNCE | KIND_CHANGE_MAP, _) => {
-                Err("not a member of this cluster yet".to_owned())
-            }
-            (other, _) => Err(format!("unknown call {other}: a newer version of weir?")),
-        }
-    }
 }
