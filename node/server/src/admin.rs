@@ -177,7 +177,7 @@ impl Page {
     ) {
         self.head(name, "histogram", help);
         for (bound, below) in rows {
-            let bound = bound.map_or("+Inf".to_owned(), |b| b.to_string());
+            let bound = bound.map_or_else(|| "+Inf".to_owned(), |b| b.to_string());
             let _ = write!(self.text, "{name}_bucket");
             self.labels(labels, Some(&bound));
             let _ = writeln!(self.text, " {below}");

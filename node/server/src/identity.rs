@@ -315,9 +315,9 @@ mod tests {
         let again = DataDir::claim(&env, temp.path()).err().unwrap().to_string();
         assert!(again.contains("in use by another running process"), "{again}");
 
-        std::fs::write(temp.path().join("photo.jpg"), "x").unwrap();
+        env.disk.write_atomic(&temp.path().join("photo.jpg"), b"x").unwrap();
         assert!(refused(&[("name", "n1")]).contains("is not empty (it holds photo.jpg)"));
-        std::fs::remove_file(temp.path().join("photo.jpg")).unwrap();
+        env.disk.remove_file(&temp.path().join("photo.jpg")).unwrap();
 
         member(&dir, &config(&[("name", "n1"), ("cluster", LIST)]));
         assert!(
@@ -332,9 +332,9 @@ mod tests {
         );
 
         let file = temp.path().join(FILE);
-        std::fs::write(&file, r#"{"format": 7, "something": "new"}"#).unwrap();
+        env.disk.write_atomic(&file, br#"{"format": 7, "something": "new"}"#).unwrap();
         assert!(refused(&[("name", "n1")]).contains("data format 7, this build reads 1"));
-        std::fs::write(&file, "{").unwrap();
+        env.disk.write_atomic(&file, b"{").unwrap();
         assert!(refused(&[("name", "n1")]).contains("is damaged"));
     }
 }

@@ -222,7 +222,7 @@ fn dev(matches: &ArgMatches) -> anyhow::Result<()> {
         true => Some(tempfile::Builder::new().prefix("weir-dev-").tempdir()?),
         false => None,
     };
-    let dir = temporary.as_ref().map_or(first.dir.clone(), |t| t.path().to_owned());
+    let dir = temporary.as_ref().map_or_else(|| first.dir.clone(), |t| t.path().to_owned());
     let names: Vec<(String, u16)> = (0..nodes).map(|i| (format!("n{}", i + 1), first.port + i)).collect();
     let list: Vec<String> = names.iter().map(|(name, port)| format!("{name}=127.0.0.1:{port}")).collect();
     let mut configs = Vec::new();

@@ -101,10 +101,10 @@ impl Node {
             // Before the map is known everything waits; a slot without owner in a known map does not.
             return (view.map.epoch > 0).then_some(Err(NOT_SERVED));
         };
-        if let Some(local) = self.shards.get(shard.id) {
-            if local.serving() || access == Access::FollowerRead {
-                return Some(Ok(local));
-            }
+        if let Some(local) = self.shards.get(shard.id)
+            && (local.serving() || access == Access::FollowerRead)
+        {
+            return Some(Ok(local));
         }
         let leader = view.live_leader(shard.id).filter(|leader| leader.number != view.me)?;
         Some(Err(Redirect::Moved { slot, host: leader.host.clone(), port: leader.port }))

@@ -1,5 +1,7 @@
 //! Real nodes in this process: founding a cluster, stopping and coming back, and what must be refused.
 
+#![expect(clippy::disallowed_types, reason = "a test may look for free ports itself")]
+
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::Path;
