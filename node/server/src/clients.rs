@@ -1,5 +1,6 @@
-//! The client connections of this node, for CLIENT LIST, KILL and INFO, and for the limit on their number.
+//! The client connections of this node, for CLIENT LIST, KILL, INFO and UNBLOCK, and for the limit on their number.
 
+use crate::shard::{ShardHandle, Unblock};
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
@@ -55,6 +56,8 @@ pub struct State {
     pub queued: Option<usize>,
     /// READONLY.
     pub readonly: bool,
+    /// The shard that a reader of this connection may be parked at.
+    pub blocked_at: Option<ShardHandle>,
 }
 
 /// Kinds of connections that CLIENT LIST TYPE tells apart.
@@ -143,6 +146,13 @@ impl Clients {
         let all: Vec<Arc<Client>> = self.0.lock().open.values().cloned().collect();
         all.iter().for_each(|client| client.kill());
     }
+
+    /// Ends the wait of a parked reader; false if that connection has none.
+    pub fn unblock(&self, id: u64, how: Unblock) -> bool {
+        let client = self.0.lock().open.get(&id).cloned();
+        let shard = client.and_then(|client| client.state.lock().blocked_at.clone());
+        shard.is_some_and(|shard| shard.unblock(id, how))
+    }
 }
 
 impl Client {
@@ -182,7 +192,9 @@ impl Client {
         let state = self.state();
         let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
         let mut flags = String::new();
-        for (set, flag) in [(state.queued.is_some(), 'x'), (state.readonly, 'r')] {
+        for (set, flag) in
+            [(state.blocked_at.is_some(), 'b'), (state.queued.is_some(), 'x'), (state.readonly, 'r')]
+        {
             if set {
                 flags.push(flag);
             }

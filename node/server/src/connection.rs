@@ -1,1 +1,334 @@
-//! (to come)
+//! One client connection, from its first byte to its last. Started by `listener.rs`, one task each.
+//!
+//! The task is one loop over four steps: collect answers, write, take commands, read. Answers go out strictly in
+//! the order of commands. Commands of one kind (writes, or reads) are submitted without waiting for each other, which
+//! feeds the batcher; a change of kind first waits for what is in flight, so a read sees the writes before it. A command
+//! that waits (BLOCK, WAIT) runs alone: what was pipelined behind it stays unread, other connections do not notice.
+//!
+//! Bounds: `pipeline-commands-max` calls in flight ([`READS_IN_FLIGHT_MAX`] reads), [`OUTPUT_PAUSE_BYTES`] of unsent answers before no further command
+//! is taken (a slow reader feels that as back-pressure), `client-output-buffer-limit` before it is closed, and
+//! [`READ_AHEAD_BYTES`] of input that cannot be taken yet. An idle connection holds no buffer.
+
+mod dispatch;
+mod in_flight;
+
+use crate::command::{error, reply};
+use crate::node::Node;
+use crate::session::Session;
+use bytes::BytesMut;
+use dispatch::{Call, Class};
+use in_flight::InFlight;
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::mem::MaybeUninit;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use weir_env::BoxStream;
+use weir_env::time::{Instant, Sleep, sleep_until};
+use weir_resp::{Decoder, Limits};
+use weir_stream::{Refusal, Reply};
+
+/// Unsent answers above this stop the taking of commands.
+pub const OUTPUT_PAUSE_BYTES: usize = 256 * 1024;
+/// Input is read ahead of what can be taken up to this much, so that a closed connection is noticed.
+pub const READ_AHEAD_BYTES: usize = 256 * 1024;
+/// Reads of one connection in flight. A small request can have a large answer, and answers wait in memory.
+pub const READS_IN_FLIGHT_MAX: usize = 64;
+/// Read at once into the stack, when nothing is buffered.
+const READ_BYTES: usize = 16 * 1024;
+/// An idle connection keeps no more than this for its next answer.
+const OUTPUT_KEEP_BYTES: usize = 1024;
+/// Rounds of the loop before other tasks get a turn.
+const ROUNDS_MAX: usize = 32;
+
+/// See the module.
+pub(crate) struct Connection {
+    node: Arc<Node>,
+    stream: BoxStream,
+    session: Session,
+    decoder: Decoder,
+    input: BytesMut,
+    /// The decoder needs more bytes to go on.
+    starved: bool,
+    input_ended: bool,
+    output: Vec<u8>,
+    /// Bytes of `output` already sent.
+    sent: usize,
+    in_flight: VecDeque<InFlight>,
+    /// Of what is in flight.
+    class: Class,
+    /// The next command, which may not join what is in flight.
+    held: Option<Call>,
+    /// `timeout`: closes the connection when it was idle that long.
+    idle: Option<Idle>,
+}
+
+struct Idle {
+    limit: Duration,
+    sleep: Pin<Box<Sleep>>,
+}
+
+impl Connection {
+    pub(crate) fn new(node: Arc<Node>, stream: BoxStream, session: Session) -> Self {
+        let config = &node.config;
+        let limits = Limits {
+            bulk_bytes_max: config.proto_max_bulk_len,
+            args_max: config.proto_max_args,
+            frame_bytes_max: config.client_query_buffer_limit,
+            ..Limits::default()
+        };
+        let idle = (config.timeout > 0).then(|| {
+            let limit = Duration::from_secs(config.timeout);
+            Idle { limit, sleep: Box::pin(sleep_until(Instant::now() + limit)) }
+        });
+        node.metrics.connections_open.inc();
+        Connection {
+            node,
+            stream,
+            session,
+            decoder: Decoder::new(limits),
+            input: BytesMut::new(),
+            starved: true,
+            input_ended: false,
+            output: Vec::new(),
+            sent: 0,
+            in_flight: VecDeque::new(),
+            class: Class::Idle,
+            held: None,
+            idle,
+        }
+    }
+
+    /// Serves until either side closes.
+    pub(crate) async fn serve(mut self) {
+        poll_fn(|cx| self.poll(cx)).await;
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.session.client.clone().poll_killed(cx) {
+            return Poll::Ready(());
+        }
+        for _ in 0..ROUNDS_MAX {
+            let collected = self.collect_answers(cx);
+            let sent = match self.send(cx) {
+                Ok(sent) => sent,
+                Err(_) => return Poll::Ready(()),
+            };
+            let taken = self.take_commands();
+            let read = match self.read(cx) {
+                Ok(read) => read,
+                Err(_) => return Poll::Ready(()),
+            };
+            if self.is_over() {
+                return Poll::Ready(());
+            }
+            if !(collected || sent || taken || read) {
+                self.rest();
+                return self.poll_idle(cx);
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Encodes finished answers, in order, until one is not ready or enough is unsent.
+    fn collect_answers(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut any = false;
+        while self.unsent() < OUTPUT_PAUSE_BYTES {
+            let alone = self.in_flight.len() == 1;
+            let Some(front) = self.in_flight.front_mut() else { break };
+            let client = &self.session.client;
+            let Poll::Ready(answer) = front.poll(cx, &self.node, client, &mut self.session.written, alone)
+            else {
+                break;
+            };
+            if let Some(done) = self.in_flight.pop_front() {
+                self.finish(&done, &answer);
+            }
+            any = true;
+        }
+        if self.in_flight.is_empty() {
+            self.class = Class::Idle;
+        }
+        any
+    }
+
+    fn finish(&mut self, call: &InFlight, answer: &Reply) {
+        let about = &call.about;
+        let failure = match answer {
+            Reply::Error(refusal) => Some(refusal),
+            _ => None,
+        };
+        about.metrics.record(about.started.elapsed(), failure.is_some());
+        if let Some(refusal) = failure {
+            match refusal {
+                Refusal::Text(text) => self.node.metrics.error(text),
+                Refusal::NotOwned(_) => self.node.metrics.error("MOVED"),
+            }
+        }
+        if about.waits {
+            self.stop_waiting();
+        }
+        if !about.silent {
+            reply::encode(answer, self.session.proto, &mut self.output);
+        }
+    }
+
+    fn stop_waiting(&self) {
+        self.node.metrics.clients_blocked.dec();
+        self.session.client.update(|state| state.blocked_at = None);
+    }
+
+    fn unsent(&self) -> usize {
+        self.output.len() - self.sent
+    }
+
+    /// Sends what the socket takes. An error also when too much waits for a slow reader.
+    fn send(&mut self, cx: &mut Context<'_>) -> std::io::Result<bool> {
+        let mut any = false;
+        while self.sent < self.output.len() {
+            match Pin::new(&mut self.stream).poll_write(cx, &self.output[self.sent..])? {
+                Poll::Ready(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+                Poll::Ready(n) => {
+                    self.sent += n;
+                    self.node.metrics.output_bytes.add(n as u64);
+                    any = true;
+                }
+                Poll::Pending if self.unsent() > self.node.config.client_output_buffer_limit => {
+                    tracing::warn!(
+                        client = %self.session.client.addr,
+                        bytes = self.unsent(),
+                        "closing a client that does not read its answers (client-output-buffer-limit)"
+                    );
+                    return Err(std::io::ErrorKind::OutOfMemory.into());
+                }
+                Poll::Pending => break,
+            }
+        }
+        if self.sent == self.output.len() {
+            self.output.clear();
+            self.sent = 0;
+            self.output.shrink_to(OUTPUT_PAUSE_BYTES);
+        } else if self.sent > OUTPUT_PAUSE_BYTES {
+            self.output.drain(..self.sent);
+            self.sent = 0;
+        }
+        Ok(any)
+    }
+
+    /// Starts buffered commands while they may.
+    fn take_commands(&mut self) -> bool {
+        let mut any = false;
+        if let Some(call) = self.held.take() {
+            self.start_or_hold(call);
+            any = self.held.is_none();
+        }
+        while self.may_take() {
+            match self.decoder.next(&mut self.input) {
+                Ok(Some(args)) => self.receive(args),
+                Ok(None) => {
+                    self.starved = true;
+                    break;
+                }
+                Err(broken) => {
+                    self.answer("unknown", error(format!("ERR {broken}")));
+                    self.session.closing = true;
+                }
+            }
+            any = true;
+        }
+        any
+    }
+
+    fn may_take(&self) -> bool {
+        self.held.is_none()
+            && !self.session.closing
+            && !self.starved
+            && self.class != Class::Alone
+            && self.in_flight.len() < self.in_flight_max()
+            && self.unsent() < OUTPUT_PAUSE_BYTES
+    }
+
+    fn in_flight_max(&self) -> usize {
+        let max = self.node.config.pipeline_commands_max;
+        if self.class == Class::Reads { max.min(READS_IN_FLIGHT_MAX) } else { max }
+    }
+
+    /// Reads once if there is room. An error ends the connection.
+    fn read(&mut self, cx: &mut Context<'_>) -> std::io::Result<bool> {
+        let room = self.starved || self.input.len() < READ_AHEAD_BYTES;
+        if self.input_ended || self.session.closing || !room {
+            return Ok(false);
+        }
+        let Poll::Ready(read) = self.poll_read(cx) else { return Ok(false) };
+        let n = read?;
+        if n == 0 {
+            self.input_ended = true;
+            return Ok(true);
+        }
+        self.starved = false;
+        self.node.metrics.input_bytes.add(n as u64);
+        let now = self.node.env.clock.mono();
+        self.session.client.update(|state| state.active = now);
+        Ok(true)
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
+        if self.input.is_empty() {
+            // Through the stack, so that waiting for input takes no memory.
+            let mut bytes = [const { MaybeUninit::uninit() }; READ_BYTES];
+            let mut buf = ReadBuf::uninit(&mut bytes);
+            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buf))?;
+            self.input.extend_from_slice(buf.filled());
+            return Poll::Ready(Ok(buf.filled().len()));
+        }
+        let missing = self.decoder.missing(self.input.len());
+        self.input.reserve(missing.clamp(READ_BYTES, READ_AHEAD_BYTES));
+        pin!(self.stream.read_buf(&mut self.input)).poll(cx)
+    }
+
+    /// Whether nothing is left to do. A client that went away takes its waiting reader along.
+    fn is_over(&self) -> bool {
+        let gone = self.input_ended && self.in_flight.iter().any(|call| call.about.waits);
+        let quiet = self.in_flight.is_empty() && self.held.is_none() && self.unsent() == 0;
+        gone || quiet && (self.session.closing || self.input_ended && self.starved)
+    }
+
+    /// Gives memory back before a wait of unknown length.
+    fn rest(&mut self) {
+        if self.input.is_empty() && self.input.capacity() > 0 {
+            self.input = BytesMut::new();
+        }
+        if self.in_flight.is_empty() && self.output.is_empty() {
+            self.output.shrink_to(OUTPUT_KEEP_BYTES);
+            self.in_flight.shrink_to(8);
+        }
+    }
+
+    /// `timeout`: a connection without input and without a call in flight.
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(idle) = &mut self.idle else { return Poll::Pending };
+        loop {
+            ready!(idle.sleep.as_mut().poll(cx));
+            let quiet = self.node.env.clock.mono().saturating_sub(self.session.client.state().active);
+            if self.in_flight.is_empty() && quiet >= idle.limit {
+                return Poll::Ready(());
+            }
+            let next = idle.limit.saturating_sub(quiet).max(Duration::from_secs(1));
+            idle.sleep.as_mut().reset(Instant::now() + next);
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        for _ in self.in_flight.iter().filter(|call| call.about.waits) {
+            self.stop_waiting();
+        }
+        self.node.metrics.connections_open.dec();
+        self.node.clients.remove(self.session.client.id);
+    }
+}

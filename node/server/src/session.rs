@@ -1,1 +1,206 @@
-//! (to come)
+//! What a connection remembers between commands.
+
+use crate::clients::Client;
+use crate::command::{Control, ReplyMode};
+use crate::metrics::{CommandMetrics, Metrics};
+use crate::shard::ShardId;
+use bytes::Bytes;
+use std::sync::Arc;
+use weir_resp::Proto;
+use weir_stream::{Op, Reply, Slot};
+
+/// See the module. Changed by the connection's own task alone.
+#[derive(Debug)]
+pub struct Session {
+    /// What others see of the connection.
+    pub client: Arc<Client>,
+    /// Protocol version of the answers from here on.
+    pub proto: Proto,
+    /// READONLY: followers may answer reads.
+    pub readonly: bool,
+    /// Between MULTI and EXEC.
+    pub transaction: Option<Transaction>,
+    /// What WAIT has to wait for.
+    pub written: Written,
+    /// Close once all answers before are sent.
+    pub closing: bool,
+    reply_mode: ReplyMode,
+    skip_next: bool,
+    commands: Vec<(&'static str, Arc<CommandMetrics>)>,
+}
+
+impl Session {
+    /// Of a new connection.
+    pub fn new(client: Arc<Client>) -> Self {
+        Session {
+            client,
+            proto: Proto::default(),
+            readonly: false,
+            transaction: None,
+            written: Written::default(),
+            closing: false,
+            reply_mode: ReplyMode::On,
+            skip_next: false,
+            commands: Vec::new(),
+        }
+    }
+
+    /// RESET: as it was when the connection was opened. What was written stays written.
+    pub fn reset(&mut self) {
+        self.set_proto(Proto::default());
+        self.set_readonly(false);
+        self.transaction = None;
+        self.reply_mode = ReplyMode::On;
+        self.skip_next = false;
+        self.client.update(|state| {
+            state.name = Bytes::new();
+            state.queued = None;
+        });
+    }
+
+    /// HELLO.
+    pub fn set_proto(&mut self, proto: Proto) {
+        self.proto = proto;
+        self.client.update(|state| state.proto = proto.number());
+    }
+
+    /// READONLY and READWRITE.
+    pub fn set_readonly(&mut self, readonly: bool) {
+        self.readonly = readonly;
+        self.client.update(|state| state.readonly = readonly);
+    }
+
+    /// CLIENT REPLY. Its own answer is sent only for `On`.
+    pub fn set_reply_mode(&mut self, mode: ReplyMode) {
+        match mode {
+            ReplyMode::Skip if self.reply_mode == ReplyMode::On => self.skip_next = true,
+            ReplyMode::Skip => {}
+            mode => self.reply_mode = mode,
+        }
+    }
+
+    /// Whether the answer to the command now starting is kept back; to be asked once a command, before it runs.
+    pub fn takes_silence(&mut self) -> bool {
+        std::mem::take(&mut self.skip_next) || self.reply_mode == ReplyMode::Off
+    }
+
+    /// The numbers of a command; remembered, since a connection uses few.
+    pub fn metrics(&mut self, all: &Metrics, name: &'static str) -> Arc<CommandMetrics> {
+        match self.commands.iter().find(|(known, _)| std::ptr::eq(*known, name)) {
+            Some((_, metrics)) => metrics.clone(),
+            None => {
+                let metrics = all.command(name);
+                self.commands.push((name, metrics.clone()));
+                metrics
+            }
+        }
+    }
+}
+
+/// Highest log index that this connection wrote, a shard.
+#[derive(Debug, Clone, Default)]
+pub struct Written(Vec<(ShardId, u64)>);
+
+impl Written {
+    /// Remembers a write that was answered.
+    pub fn note(&mut self, shard: ShardId, index: u64) {
+        match self.0.iter_mut().find(|(known, _)| *known == shard) {
+            Some((_, highest)) => *highest = index.max(*highest),
+            None => self.0.push((shard, index)),
+        }
+    }
+
+    /// All shards written to.
+    pub fn iter(&self) -> impl Iterator<Item = (ShardId, u64)> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Commands queued since MULTI.
+#[derive(Debug, Default)]
+pub struct Transaction {
+    /// A command was refused when it was queued: EXEC does nothing.
+    pub broken: bool,
+    /// Two commands have keys of different slots: EXEC does nothing.
+    pub crosses_slots: bool,
+    /// Slot of all keys so far.
+    pub slot: Option<Slot>,
+    /// In order.
+    pub queued: Vec<Queued>,
+    /// Bytes of arguments queued.
+    pub bytes: usize,
+}
+
+/// One queued command.
+#[derive(Debug)]
+pub enum Queued {
+    /// Runs in the log entry.
+    Op(Op),
+    /// Runs here, when EXEC comes.
+    Control(Control),
+    /// Known already: a syntax error, a help text.
+    Ready(Reply),
+}
+
+impl Transaction {
+    /// Adds a command with keys in `slot`.
+    pub fn push(&mut self, queued: Queued, slot: Option<Slot>, bytes: usize) {
+        if let Some(slot) = slot {
+            self.crosses_slots |= self.slot.is_some_and(|known| known != slot);
+            self.slot = Some(slot);
+        }
+        self.bytes += bytes;
+        self.queued.push(queued);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::Clients;
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    fn session() -> Session {
+        let addr = SocketAddr::from(([127, 0, 0, 1], 1));
+        Session::new(Clients::default().register(1, addr, addr, Duration::ZERO).unwrap())
+    }
+
+    #[test]
+    fn skip_silences_one_answer_and_off_all() {
+        let mut session = session();
+        session.set_reply_mode(ReplyMode::Skip);
+        assert_eq!([session.takes_silence(), session.takes_silence()], [true, false]);
+        session.set_reply_mode(ReplyMode::Off);
+        session.set_reply_mode(ReplyMode::Skip);
+        assert_eq!([session.takes_silence(), session.takes_silence()], [true, true]);
+        session.set_reply_mode(ReplyMode::On);
+        assert!(!session.takes_silence());
+    }
+
+    #[test]
+    fn a_transaction_notices_a_second_slot() {
+        let mut transaction = Transaction::default();
+        let ready = || Queued::Ready(Reply::Ok);
+        transaction.push(ready(), Some(Slot(1)), 0);
+        transaction.push(ready(), None, 0);
+        transaction.push(ready(), Some(Slot(1)), 0);
+        assert!(!transaction.crosses_slots);
+        transaction.push(ready(), Some(Slot(2)), 0);
+        assert!(transaction.crosses_slots);
+    }
+
+    #[test]
+    fn the_highest_index_of_each_shard_is_kept() {
+        let mut written = Written::default();
+        written.note(ShardId(1), 5);
+        written.note(ShardId(2), 1);
+        written.note(ShardId(1), 3);
+        assert_eq!(written.iter().collect::<Vec<_>>(), [(ShardId(1), 5), (ShardId(2), 1)]);
+    }
+}

@@ -1,8 +1,9 @@
 //! From arguments to a request, and from a reply to bytes.
 //!
-//! [`table`] holds one row a command; [`parse`] turns arguments into a [`Request`]; [`introspect`] answers
-//! `COMMAND`; [`reply`] is the only place that knows protocol versions.
+//! [`table`] holds one row a command; [`parse`] turns arguments into a [`Request`]; [`control`] answers what needs no
+//! shard; [`introspect`] answers `COMMAND`; [`reply`] is the only place that knows protocol versions.
 
+pub mod control;
 pub mod glob;
 pub mod introspect;
 pub mod parse;
@@ -77,6 +78,8 @@ pub enum Control {
     Discard,
     /// INFO with its sections.
     Info(Vec<Bytes>),
+    /// ROLE.
+    Role,
     /// CONFIG GET with its patterns.
     ConfigGet(Vec<Bytes>),
     /// CLUSTER, with all arguments.

@@ -227,7 +227,7 @@ impl Row {
                 while let Some(arg) = args.get(at) {
                     if arg.eq_ignore_ascii_case(b"STREAMS") {
                         let count = args.len() - at - 1;
-                        let keys = if count % 2 == 0 { count / 2 } else { 0 };
+                        let keys = if count.is_multiple_of(2) { count / 2 } else { 0 };
                         return KeyPositions { next: at + 1, end: at + 1 + keys, step: 1 };
                     }
                     at += match arg.len() {

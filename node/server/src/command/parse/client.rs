@@ -106,7 +106,7 @@ pub(crate) fn kill(args: &[Bytes]) -> Parsed {
         return call(ClientCall::KillAddress(filter));
     }
     let mut filter = ClientFilter { skip_me: true, ..ClientFilter::default() };
-    if args.len() % 2 != 0 {
+    if !args.len().is_multiple_of(2) {
         return Err(Refused::from(SYNTAX));
     }
     for option in args[2..].chunks(2) {

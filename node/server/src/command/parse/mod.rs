@@ -61,7 +61,7 @@ pub(super) fn int(arg: &[u8]) -> Parsed<i64> {
 }
 
 pub(super) fn int_or(arg: &[u8], otherwise: &'static str) -> Parsed<i64> {
-    weir_resp::parse_i64(arg).ok_or(Refused::from(otherwise))
+    weir_resp::parse_i64(arg).ok_or_else(|| Refused::from(otherwise))
 }
 
 /// An integer of which the negative half means zero.
@@ -90,7 +90,7 @@ pub(super) fn interval_start(arg: &[u8]) -> Parsed<EntryId> {
         Some(open) => EntryId::parse(open, 0)
             .map_err(|_| Refused::from(BAD_ID))?
             .next()
-            .ok_or(Refused::from("ERR invalid start ID for the interval")),
+            .ok_or_else(|| Refused::from("ERR invalid start ID for the interval")),
     }
 }
 
@@ -101,7 +101,7 @@ pub(super) fn interval_end(arg: &[u8]) -> Parsed<EntryId> {
         Some(open) => EntryId::parse(open, u64::MAX)
             .map_err(|_| Refused::from(BAD_ID))?
             .prev()
-            .ok_or(Refused::from("ERR invalid end ID for the interval")),
+            .ok_or_else(|| Refused::from("ERR invalid end ID for the interval")),
     }
 }
 

@@ -28,7 +28,8 @@ pub(crate) fn xread(args: &[Bytes]) -> Parsed {
 
 pub(crate) fn xreadgroup(args: &[Bytes]) -> Parsed {
     let (options, streams) = options(args, true)?;
-    let (group, consumer) = options.group.ok_or(Refused::from("ERR Missing GROUP option for XREADGROUP"))?;
+    let (group, consumer) =
+        options.group.ok_or_else(|| Refused::from("ERR Missing GROUP option for XREADGROUP"))?;
     let meaningless = |id: char| {
         Refused::from(format!(
             "ERR The {id} ID is meaningless in the context of XREADGROUP: you want to read the history of this \

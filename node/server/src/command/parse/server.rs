@@ -11,6 +11,10 @@ pub(crate) fn info(args: &[Bytes]) -> Parsed {
     control(Control::Info(args[1..].to_vec()))
 }
 
+pub(crate) fn role(_: &[Bytes]) -> Parsed {
+    control(Control::Role)
+}
+
 pub(crate) fn time(_: &[Bytes]) -> Parsed {
     control(Control::Time)
 }

@@ -327,6 +327,31 @@ fn keys_are_found_without_parsing() {
     }
 }
 
+/// The keys that the table finds are those that the parsed request carries.
+#[test]
+fn the_table_and_the_parsers_agree_on_keys() {
+    for line in [
+        "XADD k * f v",
+        "XDEL k 1",
+        "XTRIM k MAXLEN 1",
+        "XSETID k 1",
+        "XACK k g 1",
+        "XCLAIM k g c 0 1",
+        "XAUTOCLAIM k g c 0 0",
+        "XGROUP DESTROY k g",
+        "XREADGROUP GROUP g c COUNT 1 STREAMS a b > >",
+        "DEL a b",
+        "SET k v",
+        "RENAME a b",
+        "PERSIST k",
+        "EXPIRE k 1",
+    ] {
+        let command = write(line);
+        let keys: Vec<String> = command.keys().map(|key| String::from_utf8_lossy(key).into_owned()).collect();
+        assert_eq!(keys_of(line), keys, "{line}");
+    }
+}
+
 #[test]
 fn every_row_is_documented_and_consistent() {
     let mut rows = Vec::new();

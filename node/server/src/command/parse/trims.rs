@@ -68,9 +68,9 @@ pub(crate) fn xtrim(args: &[Bytes]) -> Parsed {
     let mut options = TrimOptions::default();
     let mut at = 2;
     while at < args.len() {
-        at = trim_option(args, at, &mut options)?.ok_or(Refused::from(SYNTAX))?;
+        at = trim_option(args, at, &mut options)?.ok_or_else(|| Refused::from(SYNTAX))?;
     }
-    let trim = options.finish()?.ok_or(Refused::from(SYNTAX))?;
+    let trim = options.finish()?.ok_or_else(|| Refused::from(SYNTAX))?;
     Ok(Request::write(Command::Xtrim { key: args[1].clone(), trim }))
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn xsetid(args: &[Bytes]) -> Parsed {
     let (mut entries_added, mut max_deleted_id) = (None, None);
     let mut at = 3;
     while at < args.len() {
-        let value = args.get(at + 1).ok_or(Refused::from(SYNTAX))?;
+        let value = args.get(at + 1).ok_or_else(|| Refused::from(SYNTAX))?;
         if is(&args[at], "ENTRIESADDED") {
             let n = int(value)?;
             entries_added =

@@ -14,6 +14,13 @@ pub(super) const ROWS: &[Row] = &[
         "Describes the node, section by section.",
         "[section [section ...]]",
     ),
+    plain("role", 1, NOSCRIPT | LOADING | STALE | FAST | ADMIN, server::role).doc(
+        SERVER,
+        "2.8.12",
+        "O(1)",
+        "Answers the role of the node, as CLUSTER NODES shows it.",
+        "",
+    ),
     plain("time", 1, LOADING | STALE | FAST, server::time).doc(
         SERVER,
         "2.6.0",

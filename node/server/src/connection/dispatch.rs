@@ -1,0 +1,392 @@
+//! From one received command to a call in flight.
+
+use super::Connection;
+use super::in_flight::{About, Done, InFlight, Job, Stage, redirected, send};
+use crate::command::parse::Refused;
+use crate::command::table::{self, DENYOOM, Keys, LEADER_ONLY, Row};
+use crate::command::{Block, ClientCall, Control, ReplyMode, Request, control, error, parse_as};
+use crate::info;
+use crate::route::{Access, Redirect};
+use crate::session::{Queued, Transaction};
+use crate::shard::Park;
+use bytes::Bytes;
+use weir_env::time::Instant;
+use weir_stream::{Command, Op, Reply, Slot, key_slot};
+
+/// A command that is parsed and may start.
+pub(super) struct Call {
+    row: &'static Row,
+    request: Request,
+    slot: Option<Slot>,
+    bytes: usize,
+}
+
+/// What may be in flight together: answers come in order anyway, but a read must see the writes before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Nothing that matters is in flight.
+    Idle,
+    /// Writes: their order of submission is their order in the log.
+    Writes,
+    /// Reads.
+    Reads,
+    /// One that nothing may overtake: it waits, is routed late, or looks at all before it.
+    Alone,
+    /// Answered here at once.
+    Here,
+}
+
+impl Call {
+    fn class(&self) -> Class {
+        match &self.request {
+            Request::Write(_, Some(_)) | Request::Read(_, Some(_)) => Class::Alone,
+            Request::Write(..) | Request::Control(Control::Exec) => Class::Writes,
+            Request::Read(..) => Class::Reads,
+            Request::Ready(_) => Class::Here,
+            // The answers before these are written in the old version, or must be out before the end.
+            Request::Control(Control::Hello { .. } | Control::Reset | Control::Quit) => Class::Alone,
+            Request::Control(call) if call.looks_at_state() => Class::Alone,
+            Request::Control(_) => Class::Here,
+        }
+    }
+}
+
+impl Class {
+    /// Whether a call of this class may start while those in flight are of class `running`.
+    fn may_join(self, running: Class) -> bool {
+        match (running, self) {
+            (Class::Alone, _) => false,
+            (Class::Idle, _) | (_, Class::Here) => true,
+            (running, class) => running == class && class != Class::Alone,
+        }
+    }
+}
+
+impl Connection {
+    /// Takes one received command: starts it, answers it, queues it in a transaction, or holds it back.
+    pub(super) fn receive(&mut self, args: Vec<Bytes>) {
+        let reply = match self.prepare(&args) {
+            Ok(Some(call)) => return self.start_or_hold(call),
+            Ok(None) => Reply::Simple("QUEUED"),
+            Err(reply) => reply,
+        };
+        self.answer(table::find(&args[0]).map_or("unknown", |row| row.name), reply);
+    }
+
+    /// Starts the call that was held back, if it may by now.
+    pub(super) fn start_or_hold(&mut self, call: Call) {
+        if call.class().may_join(self.class) {
+            self.start(call);
+        } else {
+            self.held = Some(call);
+        }
+    }
+
+    /// All checks, in the order of Redis: name, arity, slots, arguments. `None`: queued for EXEC.
+    fn prepare(&mut self, args: &[Bytes]) -> Result<Option<Call>, Reply> {
+        let row = match table::resolve(args) {
+            Ok(row) => row,
+            Err(refused) => return Err(self.refuse_queueing(args, refused)),
+        };
+        self.session.client.update(|state| state.command = row.name);
+        let slot = match slot_of(row, args) {
+            Ok(slot) => slot,
+            Err(redirect) => {
+                if let Some(transaction) = &mut self.session.transaction {
+                    transaction.broken = true;
+                }
+                return Err(redirected(&redirect));
+            }
+        };
+        let bytes = args.iter().map(Bytes::len).sum();
+        let runs_at_once = matches!(row.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset");
+        if self.session.transaction.is_some() && !runs_at_once {
+            return self.queue(row, args, slot, bytes).map(|()| None);
+        }
+        if row.name == "watch" && self.session.transaction.is_some() {
+            return Err(error("ERR WATCH inside MULTI is not allowed"));
+        }
+        let request = parse_as(row, args).map_err(Reply::from)?;
+        Ok(Some(Call { row, request, slot, bytes }))
+    }
+
+    /// A command that cannot be queued breaks the transaction; a bad EXEC ends it.
+    fn refuse_queueing(&mut self, args: &[Bytes], refused: Refused) -> Reply {
+        if args[0].eq_ignore_ascii_case(b"EXEC") {
+            self.end_transaction();
+            let why = refused.0.strip_prefix("ERR ").unwrap_or(&refused.0).to_owned();
+            return error(format!("EXECABORT Transaction discarded because of: {why}"));
+        }
+        if let Some(transaction) = &mut self.session.transaction {
+            transaction.broken = true;
+        }
+        refused.into()
+    }
+
+    fn queue(
+        &mut self,
+        row: &'static Row,
+        args: &[Bytes],
+        slot: Option<Slot>,
+        bytes: usize,
+    ) -> Result<(), Reply> {
+        let elsewhere = slot.and_then(|slot| self.node.route_now(slot, Access::Write)).and_then(Result::err);
+        let commands_max = self.node.config.multi_commands_max;
+        let bytes_max = self.node.config.client_query_buffer_limit;
+        let out_of_memory = row.is(DENYOOM) && self.out_of_memory();
+        let Some(transaction) = &mut self.session.transaction else { return Ok(()) };
+        let refusal = if let Some(redirect) = elsewhere {
+            Some(redirected(&redirect))
+        } else if transaction.queued.len() >= commands_max || transaction.bytes + bytes > bytes_max {
+            Some(error("ERR too many commands queued in the transaction (multi-commands-max)"))
+        } else {
+            out_of_memory.then(|| error(OUT_OF_MEMORY))
+        };
+        if let Some(refusal) = refusal {
+            transaction.broken = true;
+            return Err(refusal);
+        }
+        let queued = match parse_as(row, args) {
+            // Nothing waits inside a transaction.
+            Ok(Request::Write(command, _)) => Queued::Op(Op::Command(command)),
+            Ok(Request::Read(query, _)) => Queued::Op(Op::Query(query)),
+            Ok(Request::Control(control)) => Queued::Control(control),
+            Ok(Request::Ready(reply)) => Queued::Ready(reply),
+            Err(refused) => Queued::Ready(refused.into()),
+        };
+        transaction.push(queued, slot, bytes);
+        let count = transaction.queued.len();
+        self.session.client.update(|state| state.queued = Some(count));
+        Ok(())
+    }
+
+    fn end_transaction(&mut self) -> Option<Transaction> {
+        self.session.client.update(|state| state.queued = None);
+        self.session.transaction.take()
+    }
+
+    fn start(&mut self, call: Call) {
+        let Call { row, request, slot, bytes } = call;
+        if row.is(DENYOOM) && self.out_of_memory() {
+            return self.answer(row.name, error(OUT_OF_MEMORY));
+        }
+        match request {
+            Request::Ready(reply) => self.answer(row.name, reply),
+            Request::Write(command, block) => {
+                let Ok(park) = self.park(block) else { return self.answer(row.name, too_many_blocked()) };
+                self.submit(row, slot, Job::Write(command, park), bytes, None);
+            }
+            Request::Read(query, block) => {
+                let access = match self.session.readonly && !row.is(LEADER_ONLY) {
+                    true => Access::FollowerRead,
+                    false => Access::Read,
+                };
+                let Ok(park) = self.park(block) else { return self.answer(row.name, too_many_blocked()) };
+                self.submit(row, slot, Job::Read(query, access, park), bytes, None);
+            }
+            Request::Control(Control::Multi) => {
+                let reply = if self.session.transaction.is_some() {
+                    error("ERR MULTI calls can not be nested")
+                } else {
+                    self.session.transaction = Some(Transaction::default());
+                    self.session.client.update(|state| state.queued = Some(0));
+                    Reply::Ok
+                };
+                self.answer(row.name, reply);
+            }
+            Request::Control(Control::Discard) => {
+                let reply = match self.end_transaction() {
+                    Some(_) => Reply::Ok,
+                    None => error("ERR DISCARD without MULTI"),
+                };
+                self.answer(row.name, reply);
+            }
+            Request::Control(Control::Exec) => self.exec(row),
+            Request::Control(Control::Client(ClientCall::Reply(mode))) => {
+                self.session.takes_silence();
+                self.session.set_reply_mode(mode);
+                if mode == ReplyMode::On {
+                    self.answer(row.name, Reply::Ok);
+                }
+            }
+            Request::Control(call) => match control::now(&self.node, &mut self.session, call) {
+                Ok(reply) => self.answer(row.name, reply),
+                Err(call) => {
+                    let waits = matches!(call, Control::Wait { .. } | Control::WaitAof { .. });
+                    let task = control::later(self.node.clone(), call, self.session.written.clone());
+                    let stage = Stage::Task(Box::pin(async move { Done::reply(task.await) }));
+                    self.push(row.name, stage, Class::Alone, waits, None);
+                }
+            },
+        }
+    }
+
+    fn exec(&mut self, row: &'static Row) {
+        let Some(transaction) = self.end_transaction() else {
+            return self.answer(row.name, error("ERR EXEC without MULTI"));
+        };
+        if transaction.broken {
+            let text = "EXECABORT Transaction discarded because of previous errors.";
+            return self.answer(row.name, error(text));
+        }
+        if transaction.crosses_slots {
+            return self.answer(row.name, redirected(&Redirect::CrossSlot));
+        }
+        let mut ops = Vec::new();
+        let mut places = Vec::with_capacity(transaction.queued.len());
+        for queued in transaction.queued {
+            places.push(match queued {
+                Queued::Op(op) => {
+                    ops.push(op);
+                    None
+                }
+                Queued::Ready(reply) => Some(reply),
+                Queued::Control(call) => Some(self.control_in_transaction(call)),
+            });
+        }
+        match transaction.slot {
+            None => self.answer(row.name, Reply::Array(places.into_iter().flatten().collect())),
+            slot => {
+                self.submit(row, slot, Job::Write(Command::Exec(ops), None), transaction.bytes, Some(places))
+            }
+        }
+    }
+
+    fn control_in_transaction(&mut self, call: Control) -> Reply {
+        match control::now(&self.node, &mut self.session, call) {
+            Ok(reply) => reply,
+            Err(_) => error("ERR this command is not supported inside a transaction"),
+        }
+    }
+
+    /// When and for whom a reader waits. The bound on their number is the node's.
+    fn park(&self, block: Option<Block>) -> Result<Option<Park>, ()> {
+        let Some(Block(limit)) = block else { return Ok(None) };
+        if self.node.metrics.clients_blocked.get() >= self.node.config.blocked_clients_max as u64 {
+            return Err(());
+        }
+        let deadline = limit.map(|limit| Instant::now().checked_add(limit)).unwrap_or_default();
+        Ok(Some(Park { deadline, client: self.session.client.id }))
+    }
+
+    fn submit(
+        &mut self,
+        row: &'static Row,
+        slot: Option<Slot>,
+        job: Job,
+        bytes: usize,
+        merge: Option<Vec<Option<Reply>>>,
+    ) {
+        // Every command of a shard has a key, or it could not be routed.
+        let Some(slot) = slot else { return self.answer(row.name, error("ERR command without a key")) };
+        let (class, waits) = match &job {
+            Job::Write(_, Some(_)) | Job::Read(_, _, Some(_)) => (Class::Alone, true),
+            Job::Write(..) => (Class::Writes, false),
+            Job::Read(..) => (Class::Reads, false),
+        };
+        match self.node.route_now(slot, job.access()) {
+            Some(Err(redirect)) => {
+                self.push(row.name, Stage::Ready(redirected(&redirect)), Class::Here, false, None);
+            }
+            Some(Ok(shard)) => {
+                // A copy is cheap beside the log, but only the last call can use it, and EXEC may be long.
+                let again = (!waits && merge.is_none() && self.in_flight.is_empty()).then(|| job.clone());
+                let pending = job.submit(&shard, &self.session.client);
+                let stage = Stage::Shard { pending, shard: shard.id(), slot, again };
+                self.push(row.name, stage, class, waits, merge);
+            }
+            None => {
+                let task = send(self.node.clone(), self.session.client.clone(), slot, job, bytes);
+                self.push(row.name, Stage::Task(Box::pin(task)), Class::Alone, waits, merge);
+            }
+        }
+    }
+
+    /// Answers at once, behind whatever is in flight.
+    pub(super) fn answer(&mut self, name: &'static str, reply: Reply) {
+        self.push(name, Stage::Ready(reply), Class::Here, false, None);
+    }
+
+    fn push(
+        &mut self,
+        name: &'static str,
+        stage: Stage,
+        class: Class,
+        waits: bool,
+        merge: Option<Vec<Option<Reply>>>,
+    ) {
+        if class != Class::Here {
+            self.class = class;
+        }
+        let metrics = self.session.metrics(&self.node.metrics, name);
+        let silent = self.session.takes_silence();
+        if waits {
+            self.node.metrics.clients_blocked.inc();
+        }
+        let about = About { metrics, started: Instant::now(), silent, waits, merge };
+        self.in_flight.push_back(InFlight { stage, about });
+    }
+
+    /// Whether data is over `maxmemory`.
+    fn out_of_memory(&self) -> bool {
+        let max = self.node.config.maxmemory;
+        max > 0 && info::data_bytes(&self.node) > max
+    }
+}
+
+const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+
+fn too_many_blocked() -> Reply {
+    error("ERR too many blocked clients (blocked-clients-max)")
+}
+
+/// The one slot of all keys.
+fn slot_of(row: &Row, args: &[Bytes]) -> Result<Option<Slot>, Redirect> {
+    if row.keys == Keys::None {
+        return Ok(None);
+    }
+    let mut slot = None;
+    for at in row.key_positions(args) {
+        let this = key_slot(&args[at]);
+        if slot.is_some_and(|known| known != this) {
+            return Err(Redirect::CrossSlot);
+        }
+        slot = Some(this);
+    }
+    Ok(slot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_join_only_their_own() {
+        use Class::{Alone, Here, Idle, Reads, Writes};
+        for (running, next, may) in [
+            (Idle, Alone, true),
+            (Idle, Writes, true),
+            (Writes, Writes, true),
+            (Reads, Reads, true),
+            (Writes, Reads, false),
+            (Reads, Writes, false),
+            (Writes, Alone, false),
+            (Writes, Here, true),
+            (Alone, Here, false),
+            (Alone, Writes, false),
+        ] {
+            assert_eq!(next.may_join(running), may, "{next:?} while {running:?}");
+        }
+    }
+
+    #[test]
+    fn keys_of_two_slots_cross() {
+        let args =
+            |line: &str| line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect::<Vec<_>>();
+        let slot = |line: &str| slot_of(table::resolve(&args(line)).unwrap(), &args(line));
+        assert_eq!(slot("DEL {a}1 {a}2"), Ok(Some(key_slot(b"a"))));
+        assert_eq!(slot("DEL a b"), Err(Redirect::CrossSlot));
+        assert_eq!(slot("XREAD STREAMS a b 0 0"), Err(Redirect::CrossSlot));
+        assert_eq!(slot("PING"), Ok(None));
+    }
+}

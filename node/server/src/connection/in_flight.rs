@@ -1,0 +1,218 @@
+//! Calls that were started and not answered yet.
+
+use crate::clients::Client;
+use crate::command::error;
+use crate::metrics::CommandMetrics;
+use crate::node::Node;
+use crate::route::{Access, Redirect};
+use crate::session::Written;
+use crate::shard::{Answer, Park, Pending, ReadMode, ShardHandle, ShardId};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use weir_env::BoxFuture;
+use weir_env::time::Instant;
+use weir_stream::{Command, Query, Refusal, Reply, Slot};
+
+/// One call on its way.
+pub(super) struct InFlight {
+    pub(super) stage: Stage,
+    pub(super) about: About,
+}
+
+/// What does not change while a call is on its way.
+pub(super) struct About {
+    /// Numbers of the command.
+    pub(super) metrics: Arc<CommandMetrics>,
+    /// When it was read.
+    pub(super) started: Instant,
+    /// CLIENT REPLY OFF or SKIP: the answer is not sent.
+    pub(super) silent: bool,
+    /// Ends with the connection: a reader that may be parked, a WAIT.
+    pub(super) waits: bool,
+    /// EXEC: answers known already, in their places among those that come from the log.
+    pub(super) merge: Option<Vec<Option<Reply>>>,
+}
+
+/// How far a call is.
+pub(super) enum Stage {
+    /// Answered, but others stand before it.
+    Ready(Reply),
+    /// With a shard.
+    Shard {
+        pending: Pending,
+        shard: ShardId,
+        slot: Slot,
+        /// How to send it once more if it was not done and nothing followed it.
+        again: Option<Job>,
+    },
+    /// Anything that needs more than one step.
+    Task(BoxFuture<'static, Done>),
+}
+
+/// The end of a call.
+pub(super) struct Done {
+    pub(super) reply: Reply,
+    /// Shard and log index of a write.
+    pub(super) written: Option<(ShardId, u64)>,
+}
+
+impl Done {
+    pub(super) fn reply(reply: Reply) -> Self {
+        Done { reply, written: None }
+    }
+}
+
+/// Something to do at a shard.
+#[derive(Clone)]
+pub(super) enum Job {
+    Write(Command, Option<Park>),
+    Read(Query, Access, Option<Park>),
+}
+
+impl Job {
+    pub(super) fn access(&self) -> Access {
+        match self {
+            Job::Write(..) => Access::Write,
+            Job::Read(_, access, _) => *access,
+        }
+    }
+
+    /// Hands it to the shard; `client` is told where its reader may be parked.
+    pub(super) fn submit(self, shard: &ShardHandle, client: &Client) -> Pending {
+        let park = match &self {
+            Job::Write(_, park) | Job::Read(_, _, park) => *park,
+        };
+        if park.is_some() {
+            client.update(|state| state.blocked_at = Some(shard.clone()));
+        }
+        match self {
+            Job::Write(command, park) => shard.write(command, park),
+            Job::Read(query, access, park) => {
+                let follower = access == Access::FollowerRead && !shard.serving();
+                shard.read(query, if follower { ReadMode::Follower } else { ReadMode::Leader }, park)
+            }
+        }
+    }
+}
+
+/// Routes, holding on while there is no leader, and sees the job through.
+pub(super) async fn send(node: Arc<Node>, client: Arc<Client>, slot: Slot, job: Job, bytes: usize) -> Done {
+    match node.route_sized(slot, job.access(), bytes).await {
+        Err(redirect) => Done::reply(redirected(&redirect)),
+        Ok(shard) => match settle(job.submit(&shard, &client).await, shard.id(), slot) {
+            Ok(done) => done,
+            Err(slot) => elsewhere(node, slot).await,
+        },
+    }
+}
+
+/// Not done here, and not to be tried here again: where to.
+pub(super) async fn elsewhere(node: Arc<Node>, slot: Slot) -> Done {
+    Done::reply(redirected(&node.redirect_now(slot).await))
+}
+
+/// The redirect as an answer.
+pub(super) fn redirected(redirect: &Redirect) -> Reply {
+    error(redirect.to_string())
+}
+
+/// The end that a shard's answer means, or the slot to route again.
+fn settle(answer: Answer, shard: ShardId, slot: Slot) -> Result<Done, Slot> {
+    match answer {
+        Answer::Reply { reply: Reply::Error(Refusal::NotOwned(slot)), .. } => Err(slot),
+        Answer::Reply { reply, index } => Ok(Done { reply, written: (index > 0).then_some((shard, index)) }),
+        Answer::Moved => Err(slot),
+        Answer::Busy => Ok(Done::reply(error("BUSY too many commands are in flight here, try again"))),
+        Answer::Unknown => Ok(Done::reply(error("UNKNOWN the command may or may not have been applied"))),
+        Answer::OutOfSpace => Ok(Done::reply(error("OOM disk full"))),
+    }
+}
+
+impl InFlight {
+    /// Whether it left the order in which it was submitted.
+    pub(super) fn is_being_sent_again(&self) -> bool {
+        matches!(self.stage, Stage::Task(_))
+    }
+
+    /// Goes on. `alone` says that no call was started after this one, so that sending it again cannot swap two.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        node: &Arc<Node>,
+        client: &Arc<Client>,
+        written: &mut Written,
+        alone: bool,
+    ) -> Poll<Reply> {
+        let done = loop {
+            match &mut self.stage {
+                Stage::Ready(reply) => break Done::reply(std::mem::replace(reply, Reply::None)),
+                Stage::Task(task) => match task.as_mut().poll(cx) {
+                    Poll::Ready(done) => break done,
+                    Poll::Pending => return Poll::Pending,
+                },
+                Stage::Shard { pending, shard, slot, again } => match Pin::new(pending).poll(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(answer) => match settle(answer, *shard, *slot) {
+                        Ok(done) => break done,
+                        Err(slot) => {
+                            self.stage = Stage::Task(match again.take().filter(|_| alone) {
+                                Some(job) => Box::pin(send(node.clone(), client.clone(), slot, job, 0)),
+                                None => Box::pin(elsewhere(node.clone(), slot)),
+                            });
+                        }
+                    },
+                },
+            }
+        };
+        if let Some((shard, index)) = done.written {
+            written.note(shard, index);
+        }
+        Poll::Ready(match self.about.merge.take() {
+            Some(places) => merged(places, done.reply),
+            None => done.reply,
+        })
+    }
+}
+
+/// The answers of the log entry, with the others in their places. An error stands for the whole.
+fn merged(places: Vec<Option<Reply>>, reply: Reply) -> Reply {
+    match reply {
+        Reply::Array(answers) => {
+            let mut answers = answers.into_iter();
+            let all =
+                places.into_iter().map(|known| known.or_else(|| answers.next()).unwrap_or(Reply::NilBulk));
+            Reply::Array(all.collect())
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_answers_keep_their_places_in_a_transaction() {
+        let places = vec![None, Some(Reply::Ok), None];
+        let answers = Reply::Array(vec![Reply::Int(1), Reply::Int(2)]);
+        assert_eq!(merged(places, answers), Reply::Array(vec![Reply::Int(1), Reply::Ok, Reply::Int(2)]));
+        assert_eq!(merged(vec![None], error("ERR x")), error("ERR x"));
+    }
+
+    #[test]
+    fn each_answer_of_a_shard_has_one_meaning() {
+        let settled = |answer| settle(answer, ShardId(0), Slot(7)).map(|done| (done.reply, done.written));
+        assert_eq!(settled(Answer::Moved), Err(Slot(7)));
+        let refused = Reply::Error(Refusal::NotOwned(Slot(9)));
+        assert_eq!(settled(Answer::Reply { reply: refused, index: 3 }), Err(Slot(9)));
+        assert_eq!(
+            settled(Answer::Reply { reply: Reply::Ok, index: 3 }),
+            Ok((Reply::Ok, Some((ShardId(0), 3))))
+        );
+        assert_eq!(settled(Answer::Reply { reply: Reply::Ok, index: 0 }), Ok((Reply::Ok, None)));
+        let unknown = "UNKNOWN the command may or may not have been applied";
+        assert_eq!(settled(Answer::Unknown), Ok((error(unknown), None)));
+    }
+}
