@@ -382,6 +382,125 @@ fn command_info_has_ten_fields_and_docs_are_maps() {
         assert_eq!(fields.len(), 10);
     }
     assert_eq!(introspect::info(&words("nosuch")), Reply::Array(vec![Reply::NilBulk]));
+    let Reply::Map(docs) = introspect::docs(&[]) else { panic!() };
+    assert_eq!(docs.len(), table::rows().len());
     let Reply::Map(docs) = introspect::docs(&words("xadd nosuch xgroup|create")) else { panic!() };
     assert_eq!(docs.len(), 2);
+}
+
+/// A plain generator: the same lines in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % sides as u64) as usize
+    }
+}
+
+/// Every word that means something somewhere, and some that mean nothing anywhere.
+const WORDS: &[&str] = &[
+    "",
+    "*",
+    "$",
+    "+",
+    "-",
+    ">",
+    "(",
+    "(1",
+    "=",
+    "~",
+    "0",
+    "1",
+    "-1",
+    "5-5",
+    "5-*",
+    "1-2-3",
+    "k",
+    "{a}b",
+    "g",
+    "c",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "18446744073709551615-18446744073709551615",
+    "STREAMS",
+    "COUNT",
+    "BLOCK",
+    "GROUP",
+    "NOACK",
+    "MAXLEN",
+    "MINID",
+    "LIMIT",
+    "NOMKSTREAM",
+    "FULL",
+    "MKSTREAM",
+    "ENTRIESREAD",
+    "ENTRIESADDED",
+    "MAXDELETEDID",
+    "IDLE",
+    "TIME",
+    "RETRYCOUNT",
+    "FORCE",
+    "JUSTID",
+    "LASTID",
+    "NX",
+    "XX",
+    "GT",
+    "LT",
+    "EX",
+    "PX",
+    "EXAT",
+    "PXAT",
+    "KEEPTTL",
+    "GET",
+    "AUTH",
+    "SETNAME",
+    "ID",
+    "TYPE",
+    "NORMAL",
+    "ADDR",
+    "SKIPME",
+    "YES",
+    "FILTERBY",
+    "ACLCAT",
+    "PATTERN",
+    "xadd",
+    "xgroup|create",
+    "\u{fffd}\0\r\n",
+];
+
+#[test]
+fn no_line_of_words_makes_a_parser_panic() {
+    let mut names: Vec<Vec<&str>> = Vec::new();
+    for row in table::rows() {
+        names.push(vec![row.name]);
+        names.extend(row.subs.iter().map(|sub| vec![row.name, sub.short_name()]));
+    }
+    let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+    let (mut parsed, mut refused) = (0, 0);
+    for _ in 0..200_000 {
+        let mut args: Vec<Bytes> =
+            names[dice.roll(names.len())].iter().map(|name| Bytes::from_static(name.as_bytes())).collect();
+        for _ in 0..dice.roll(10) {
+            args.push(Bytes::from_static(WORDS[dice.roll(WORDS.len())].as_bytes()));
+        }
+        if let Ok(row) = table::resolve(&args) {
+            assert!(row.key_positions(&args).all(|at| at < args.len()));
+        }
+        match parse(&args) {
+            Ok(_) => parsed += 1,
+            Err(text) => {
+                assert!(
+                    text.0.split(' ').next().is_some_and(|code| code.bytes().all(|b| b.is_ascii_uppercase()))
+                );
+                refused += 1;
+            }
+        }
+    }
+    assert!(
+        parsed > 10_000 && refused > 10_000,
+        "{parsed} parsed, {refused} refused: the words miss the point"
+    );
 }
