@@ -123,6 +123,7 @@ impl Connection {
                 Err(_) => return Poll::Ready(()),
             };
             if self.is_over() {
+                self.discard_input(cx);
                 return Poll::Ready(());
             }
             if !(collected || sent || taken || read) {
@@ -288,6 +289,19 @@ impl Connection {
         let missing = self.decoder.missing(self.input.len());
         self.input.reserve(missing.clamp(READ_BYTES, READ_AHEAD_BYTES));
         pin!(self.stream.read_buf(&mut self.input)).poll(cx)
+    }
+
+    /// Takes what has arrived and will not be read: closing over it would reset the connection, and the client might
+    /// then lose the last answer.
+    fn discard_input(&mut self, cx: &mut Context<'_>) {
+        let mut left = READ_AHEAD_BYTES;
+        while self.session.closing && left > 0 {
+            self.input.clear();
+            match self.poll_read(cx) {
+                Poll::Ready(Ok(n)) if n > 0 => left = left.saturating_sub(n),
+                _ => break,
+            }
+        }
     }
 
     /// Whether nothing is left to do. A client that went away takes its waiting reader along.

@@ -105,6 +105,7 @@ fn config_get(node: &Node, patterns: &[Bytes]) -> Reply {
         ("cluster-enabled", "yes"),
         ("databases", "1"),
         ("maxmemory-policy", "noeviction"),
+        ("replica-read-only", "yes"),
         ("requirepass", ""),
         ("save", ""),
     ];
