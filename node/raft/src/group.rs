@@ -107,6 +107,7 @@ struct Inner {
     applied: Watermark,
     reads: Arc<ReadIndex>,
     receiver: Receiver,
+    contact: crate::contact::Contact,
     tasks: Mutex<Vec<TaskHandle>>,
 }
 
@@ -184,6 +185,7 @@ impl Group {
             applied,
             reads,
             receiver,
+            contact: crate::contact::Contact::default(),
             tasks: Mutex::new(tasks),
         })))
     }
@@ -260,6 +262,15 @@ impl Group {
     /// The highest index on this node's disk.
     pub fn durable_index(&self) -> u64 {
         self.0.log.synced().map_or(0, |synced| synced.index)
+    }
+
+    /// The last leader this replica accepted, and what was committed then; `None` since the start.
+    pub fn leader_contact(&self) -> Option<crate::LeaderContact> {
+        self.0.contact.last()
+    }
+
+    pub(crate) fn contact(&self) -> &crate::contact::Contact {
+        &self.0.contact
     }
 
     /// How far the machine has applied the log.

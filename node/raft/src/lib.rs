@@ -8,6 +8,7 @@
 //! The library behind it (openraft) is not visible from outside. What an entry means, when to batch, and
 //! who may read what is left to the server.
 
+mod contact;
 mod error;
 mod group;
 mod log_store;
@@ -28,6 +29,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+pub use contact::LeaderContact;
 pub use error::Error;
 pub use group::{Group, GroupMetrics, GroupOptions, RaftTimings};
 pub use machine::{Committed, SnapshotSink, SnapshotSource, StateMachine};

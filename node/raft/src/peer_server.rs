@@ -277,8 +277,13 @@ async fn answer(group: Group, method: UnaryMethod, payload: Bytes) -> Result<Byt
         UnaryMethod::Beat => {
             let request = wire::decode_append(payload).map_err(malformed)?;
             let (prev, last) = (request.prev_log_id, request.prev_log_id);
+            group.contact().claimed(request.leader_commit.as_ref());
             let response = raft.append_entries(request).await.map_err(|error| stopped(&error))?;
-            wire::encode_append_answer(&response.into_stream_result(prev, last))
+            let answer = response.into_stream_result(prev, last);
+            if answer.is_ok() {
+                group.contact().accepted();
+            }
+            wire::encode_append_answer(&answer)
         }
         UnaryMethod::Vote => {
             let request = wire::from_bytes("vote request", &payload).map_err(malformed)?;
@@ -301,9 +306,17 @@ async fn append(group: Group, request: Request<Body>) -> Response<Body> {
         let group = group.clone();
         async move {
             // A broken or malformed message ends the stream; the leader opens another.
-            let requests = futures_util::stream::unfold(request.into_inner(), next_request);
-            let answers = group.raft().stream_append(requests).map(|answer| match answer {
-                Ok(answer) => Ok(wire::encode_append_answer(&answer)),
+            let hears = group.clone();
+            let requests = futures_util::stream::unfold(request.into_inner(), next_request)
+                .inspect(move |request| hears.contact().claimed(request.leader_commit.as_ref()));
+            let raft = group.raft().clone();
+            let answers = raft.stream_append(requests).map(move |answer| match answer {
+                Ok(answer) => {
+                    if answer.is_ok() {
+                        group.contact().accepted();
+                    }
+                    Ok(wire::encode_append_answer(&answer))
+                }
                 Err(fatal) => Err(Status::unavailable(fatal.to_string())),
             });
             Ok::<_, Status>(tonic::Response::new(Box::pin(answers) as BoxStream<'static, _>))
