@@ -1,0 +1,264 @@
+//! Feeds committed batches to the machine, in order, once, and tells everybody who has to know.
+
+use super::batcher::Waiting;
+use super::handle::Answer;
+use super::in_flight::InFlight;
+use super::snapshots;
+use super::stamp_clock::StampClock;
+use super::waiters::{Waiter, WaiterKind, Waiters};
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use tokio::sync::{Notify, watch};
+use weir_raft::{Committed, Fate, GroupStatus, Nonce, SnapshotSink, SnapshotSource, StateMachine};
+use weir_stream::{Batch, Command, Effect, Garbage, Machine, Reply};
+
+/// What the tasks of one shard share.
+pub(super) struct Core {
+    /// The machine and its parked readers change together: one lock.
+    state: Mutex<State>,
+    pub(super) in_flight: Mutex<InFlight>,
+    /// Rung when a proposal ended, so that the next batch may leave.
+    proposal_ended: Notify,
+    applied: watch::Sender<u64>,
+    /// Consensus status, known once the group runs.
+    status: OnceLock<watch::Receiver<GroupStatus>>,
+    pub(super) clock: Arc<StampClock>,
+    pub(super) space_low: watch::Receiver<bool>,
+    /// Large values on their way out; freed in slices by a task of their own.
+    pub(super) garbage: tokio::sync::mpsc::UnboundedSender<Garbage>,
+    /// Keys on which parked group readers may now be served; handed to the task that proposes for them.
+    pub(super) woken: Notify,
+    /// The shard has slots (its first entry is applied).
+    founded: AtomicBool,
+    pub(super) batches_proposed: AtomicU64,
+    pub(super) batches_applied: AtomicU64,
+    pub(super) commands_applied: AtomicU64,
+}
+
+/// Applied state and those who wait for it to change.
+pub(super) struct State {
+    pub(super) machine: Machine,
+    pub(super) waiters: Waiters,
+}
+
+impl Core {
+    pub(super) fn new(
+        clock: Arc<StampClock>,
+        space_low: watch::Receiver<bool>,
+        garbage: tokio::sync::mpsc::UnboundedSender<Garbage>,
+        waiters_max: usize,
+    ) -> Self {
+        Core {
+            state: Mutex::new(State { machine: Machine::new(), waiters: Waiters::new(waiters_max) }),
+            in_flight: Mutex::default(),
+            proposal_ended: Notify::new(),
+            applied: watch::channel(0).0,
+            status: OnceLock::new(),
+            clock,
+            space_low,
+            garbage,
+            woken: Notify::new(),
+            founded: AtomicBool::new(false),
+            batches_proposed: AtomicU64::new(0),
+            batches_applied: AtomicU64::new(0),
+            commands_applied: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    pub(super) fn attach(&self, status: watch::Receiver<GroupStatus>) {
+        let attached = self.status.set(status);
+        assert!(attached.is_ok(), "a shard has one group");
+    }
+
+    /// Leader, ready, and a quorum answers: new writes may be proposed.
+    pub(super) fn may_propose(&self) -> bool {
+        self.status.get().is_some_and(|s| {
+            let s = s.borrow();
+            s.is_leader && s.ready && s.quorum_alive
+        })
+    }
+
+    /// May propose, and the shard has its slots.
+    pub(super) fn serving(&self) -> bool {
+        self.founded.load(Ordering::Acquire) && self.may_propose()
+    }
+
+    pub(super) fn space_low(&self) -> bool {
+        *self.space_low.borrow()
+    }
+
+    pub(super) fn applied(&self) -> u64 {
+        *self.applied.borrow()
+    }
+
+    pub(super) fn watch_applied(&self) -> watch::Receiver<u64> {
+        self.applied.subscribe()
+    }
+
+    pub(super) fn now_ms(&self) -> u64 {
+        self.clock.now_ms().max(self.lock().machine.last_stamp_ms())
+    }
+
+    /// Returns when fewer than `most` proposals are in flight.
+    pub(super) async fn room_in_flight(&self, most: usize) {
+        loop {
+            let ended = self.proposal_ended.notified();
+            if self.in_flight.lock().len() < most {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    pub(super) fn proposal_ended(&self) {
+        self.proposal_ended.notify_one();
+    }
+
+    fn note_founded(&self, machine: &Machine) {
+        self.founded.store(!machine.owned_ranges().is_empty(), Ordering::Release);
+    }
+}
+
+/// The replicated thing as consensus sees it.
+pub(super) struct Applier {
+    pub(super) core: Arc<Core>,
+}
+
+impl StateMachine for Applier {
+    fn apply(&mut self, committed: Vec<Committed>) {
+        let Some(last) = committed.last().map(|c| c.position.index) else { return };
+        let mut keys_to_wake = BTreeSet::new();
+        for one in committed {
+            if let Some(payload) = one.payload {
+                self.apply_batch(one.position.index, payload, one.nonce, &mut keys_to_wake);
+            }
+        }
+        self.core.applied.send_replace(last);
+        if !keys_to_wake.is_empty() {
+            self.wake(keys_to_wake);
+        }
+        self.core.proposal_ended();
+    }
+
+    fn settle(&mut self, nonce: Nonce, fate: Fate) {
+        let answer: fn() -> Answer = match fate {
+            Fate::NotDone => || Answer::Moved,
+            Fate::Unknown => || Answer::Unknown,
+        };
+        self.core.in_flight.lock().end(nonce, answer);
+        self.core.proposal_ended();
+    }
+
+    fn snapshot(&self) -> Box<dyn SnapshotSource> {
+        snapshots::source(self.core.lock().machine.snapshot())
+    }
+
+    fn begin_restore(&mut self) -> Box<dyn SnapshotSink> {
+        snapshots::sink()
+    }
+
+    fn finish_restore(
+        &mut self,
+        sink: Box<dyn SnapshotSink>,
+        at: weir_store::LogPosition,
+    ) -> Result<(), String> {
+        let machine = snapshots::finish(sink)?;
+        let mut state = self.core.lock();
+        self.core.note_founded(&machine);
+        state.machine = machine;
+        // Everything may have changed: whoever waits here looks again.
+        let keys = state.waiters.keys();
+        drop(state);
+        self.core.applied.send_replace(at.index);
+        self.wake(keys);
+        Ok(())
+    }
+}
+
+impl Applier {
+    fn apply_batch(&mut self, index: u64, payload: Bytes, nonce: Option<Nonce>, wake: &mut BTreeSet<Bytes>) {
+        let proposal = nonce.and_then(|nonce| self.core.in_flight.lock().take(nonce));
+        let (batch, waiting) = match proposal {
+            Some(proposal) => (proposal.batch, proposal.waiting),
+            None => (Arc::new(decode(index, payload)), Vec::new()),
+        };
+        let mut waiting = waiting.into_iter();
+        let mut state = self.core.lock();
+        for command in &batch.commands {
+            let client = waiting.next();
+            let listens = client.as_ref().is_some_and(Waiting::listens);
+            let outcome = state.machine.apply(batch.stamp, command, listens);
+            for effect in outcome.effects {
+                match effect {
+                    Effect::Wake(key) => {
+                        wake.insert(key);
+                    }
+                    Effect::WakeAll => wake.append(&mut state.waiters.keys()),
+                    Effect::Garbage(garbage) => {
+                        // The task is gone only while the process ends.
+                        let _ = self.core.garbage.send(garbage);
+                    }
+                    Effect::SlotMoved(slot) => state.waiters.end_slot(slot),
+                }
+            }
+            if matches!(command, Command::SetOwnedSlots { .. }) {
+                self.core.note_founded(&state.machine);
+            }
+            if let Some(client) = client {
+                self.answer_or_park(&mut state, client, command, outcome.reply, index);
+            }
+        }
+        self.core.batches_applied.fetch_add(1, Ordering::Relaxed);
+        self.core.commands_applied.fetch_add(batch.commands.len() as u64, Ordering::Relaxed);
+    }
+
+    /// An XREADGROUP that found nothing waits if it asked to; everything else is answered.
+    fn answer_or_park(
+        &self,
+        state: &mut State,
+        mut client: Waiting,
+        command: &Command,
+        reply: Reply,
+        index: u64,
+    ) {
+        let (park, request) = match (&reply, client.park, command) {
+            (Reply::NilArray, Some(park), Command::Xreadgroup(request)) => (park, request),
+            _ => return client.answer(Answer::Reply { reply, index }),
+        };
+        if !self.core.may_propose() {
+            return client.answer(Answer::Moved);
+        }
+        let Some(sender) = client.sender.take() else { return };
+        state.waiters.park(Waiter {
+            ticket: client.ticket,
+            park,
+            sender,
+            kind: WaiterKind::Group(request.clone()),
+        });
+    }
+
+    /// Serves parked plain readers at once; group readers are proposed for by the shard's own task.
+    fn wake(&self, keys: BTreeSet<Bytes>) {
+        let mut state = self.core.lock();
+        let now_ms = self.core.clock.now_ms().max(state.machine.last_stamp_ms());
+        let State { machine, waiters } = &mut *state;
+        if waiters.wake(machine, now_ms, &keys) {
+            self.core.woken.notify_one();
+        }
+    }
+}
+
+/// A batch that this build cannot read must stop the replica: skipping it would make the replicas differ.
+fn decode(index: u64, payload: Bytes) -> Batch {
+    match Batch::decode(&payload) {
+        Ok(batch) => batch,
+        Err(error) => panic!("log entry {index} cannot be read by this version of weir: {error}"),
+    }
+}

@@ -1,0 +1,147 @@
+//! Reads: prove leadership once for all that wait, let apply catch up, ask the machine.
+
+use super::applier::{Core, State};
+use super::batcher::Submission;
+use super::handle::{Answer, Park, ReadMode};
+use super::waiters::{Waiter, WaiterKind};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use weir_raft::Group;
+use weir_stream::{Command, Key, Query, Reply};
+
+/// A read on its way.
+pub(super) struct ReadRequest {
+    pub(super) query: Query,
+    pub(super) mode: ReadMode,
+    pub(super) park: Option<Park>,
+    pub(super) ticket: u64,
+    pub(super) sender: oneshot::Sender<Answer>,
+}
+
+/// Most reads of one round.
+const ROUND_MAX: usize = 4096;
+/// How often a read may meet a due key before it is answered busy. Each round deletes what was met.
+const DUE_ROUNDS_MAX: usize = 8;
+
+pub(super) struct Reader {
+    pub(super) core: Arc<Core>,
+    pub(super) group: Group,
+    pub(super) requests: mpsc::UnboundedReceiver<ReadRequest>,
+    pub(super) writes: mpsc::WeakUnboundedSender<Submission>,
+    /// Follower reads answer only when a leader was heard this recently.
+    pub(super) staleness_max: Duration,
+}
+
+impl Reader {
+    /// Runs until every handle is gone.
+    pub(super) async fn run(mut self) {
+        let mut round = Vec::new();
+        while self.requests.recv_many(&mut round, ROUND_MAX).await > 0 {
+            let (led, followed): (Vec<_>, Vec<_>) = round.drain(..).partition(|r| r.mode == ReadMode::Leader);
+            for request in followed {
+                self.answer_as_follower(request);
+            }
+            if !led.is_empty() {
+                self.answer_as_leader(led).await;
+            }
+        }
+    }
+
+    async fn answer_as_leader(&self, requests: Vec<ReadRequest>) {
+        if !self.read_point().await {
+            for request in requests {
+                let _ = request.sender.send(Answer::Moved);
+            }
+            return;
+        }
+        let mut due = Vec::new();
+        {
+            let mut state = self.core.lock();
+            let now_ms = self.core.clock.now_ms().max(state.machine.last_stamp_ms());
+            for request in requests {
+                match state.machine.query(now_ms, &request.query) {
+                    weir_stream::Answer::Reply(reply) => finish(&self.core, &mut state, request, reply),
+                    weir_stream::Answer::Due(keys) => due.push((request, keys)),
+                }
+            }
+        }
+        for (request, keys) in due {
+            self.expire_then_answer(request, keys).await;
+        }
+    }
+
+    /// True once the state holds everything that was answered before this call began.
+    async fn read_point(&self) -> bool {
+        if !self.core.serving() {
+            return false;
+        }
+        let Ok(index) = self.group.read_index().await else { return false };
+        let mut applied = self.core.watch_applied();
+        applied.wait_for(|applied| *applied >= index).await.is_ok()
+    }
+
+    /// The read met keys whose deadline has passed: their deletion is logged first, then the read looks again.
+    async fn expire_then_answer(&self, request: ReadRequest, mut keys: Vec<Key>) {
+        for _ in 0..DUE_ROUNDS_MAX {
+            let Some(Answer::Reply { .. }) = self.propose(Command::ExpireDue { keys }).await else {
+                let _ = request.sender.send(Answer::Moved);
+                return;
+            };
+            let mut state = self.core.lock();
+            // The stamp of the deletion is the earliest time at which this may be answered; no later one is taken.
+            let now_ms = state.machine.last_stamp_ms();
+            match state.machine.query(now_ms, &request.query) {
+                weir_stream::Answer::Reply(reply) => return finish(&self.core, &mut state, request, reply),
+                weir_stream::Answer::Due(more) => keys = more,
+            }
+        }
+        let _ = request.sender.send(Answer::Busy);
+    }
+
+    async fn propose(&self, command: Command) -> Option<Answer> {
+        let (sender, receiver) = oneshot::channel();
+        self.writes.upgrade()?.send(Submission::internal(command, sender)).ok()?;
+        receiver.await.ok()
+    }
+
+    /// A committed prefix of bounded age: a leader was heard lately and what it said was committed is applied.
+    fn answer_as_follower(&self, request: ReadRequest) {
+        let fresh = self.group.leader_contact().is_some_and(|heard| {
+            heard.at.elapsed() <= self.staleness_max && heard.commit <= self.core.applied()
+        });
+        if !fresh || !on_follower(&request.query) {
+            let _ = request.sender.send(Answer::Moved);
+            return;
+        }
+        let mut state = self.core.lock();
+        let now_ms = state.machine.last_stamp_ms();
+        // A follower hides nothing by a clock: it shows what the log says.
+        let reply = state.machine.query_as_logged(now_ms, &request.query);
+        finish(&self.core, &mut state, request, reply);
+    }
+}
+
+/// Pending lists belong to the leader; the rest may be read anywhere.
+fn on_follower(query: &Query) -> bool {
+    !matches!(query, Query::Xpending { .. } | Query::XinfoConsumers { .. } | Query::XinfoGroups { .. })
+}
+
+/// Answers, or parks an XREAD that found nothing and asked to wait.
+fn finish(core: &Core, state: &mut State, request: ReadRequest, reply: Reply) {
+    let (park, keys, count) = match (&reply, request.park, &request.query) {
+        (Reply::NilArray, Some(park), Query::Xread { keys, count }) => (park, keys, *count),
+        _ => {
+            let _ = request.sender.send(Answer::Reply { reply, index: 0 });
+            return;
+        }
+    };
+    let follower = request.mode == ReadMode::Follower;
+    if !follower && !core.may_propose() {
+        let _ = request.sender.send(Answer::Moved);
+        return;
+    }
+    let keys = state.machine.resolve_read(keys);
+    let kind = WaiterKind::Plain { keys, count, follower };
+    state.waiters.park(Waiter { ticket: request.ticket, park, sender: request.sender, kind });
+}
