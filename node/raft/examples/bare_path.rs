@@ -6,11 +6,12 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{Mutex, oneshot};
 use weir_env::Env;
+use weir_env::time::Instant;
 use weir_raft::{
     CallFrom, Committed, Fate, Group, GroupOptions, Nonce, PeerHandler, PeerIdentity, Peers, RaftTimings,
     Registry, SnapshotSink, SnapshotSource, StateMachine, serve_peers,

@@ -19,7 +19,7 @@ use weir_store::{GroupId, GroupLog, SnapshotStore};
 use crate::log_store::LogStore;
 use crate::machine::{Applier, LogBytes, SharedMachine};
 use crate::network::Network;
-use crate::propose::Waiting;
+use crate::propose::{PROPOSAL_BYTES_MAX, Waiting};
 use crate::read_index::ReadIndex;
 use crate::snapshot_transfer::Receiver;
 use crate::status::Publisher;
@@ -227,6 +227,9 @@ impl Group {
             if !status.is_leader {
                 return Err(ProposeError::NotLeader { leader: status.leader });
             }
+        }
+        if payload.len() > PROPOSAL_BYTES_MAX {
+            return Err(ProposeError::TooLarge { bytes: payload.len(), max: PROPOSAL_BYTES_MAX });
         }
         let ticket = self.0.waiting.submit(nonce);
         let proposal = Proposal { payload, nonce: Some(nonce) };

@@ -35,7 +35,7 @@ pub use group::{Group, GroupMetrics, GroupOptions, RaftTimings};
 pub use machine::{Committed, SnapshotSink, SnapshotSource, StateMachine};
 pub use peer_server::{CallFrom, PeerHandler, Registry, serve_peers};
 pub use peers::{PeerIdentity, Peers};
-pub use propose::{Fate, Nonce, ProposeError};
+pub use propose::{Fate, Nonce, PROPOSAL_BYTES_MAX, ProposeError};
 pub use read_index::ReadError;
 pub use runtime::seed_rng;
 pub use status::GroupStatus;

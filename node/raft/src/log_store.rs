@@ -21,6 +21,9 @@ use crate::wire;
 /// Bytes read from the log at once: for one message to a follower, or for one step of apply.
 const READ_BYTES: usize = 1 << 20;
 
+/// Bytes handed to the log in one call, unless a single entry is larger.
+const APPEND_BYTES: usize = 64 << 20;
+
 #[derive(Clone)]
 pub(crate) struct LogStore {
     log: GroupLog,
@@ -161,13 +164,21 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         I::IntoIter: OptionalSend,
     {
         let mut encoded = Vec::new();
+        let mut bytes = 0;
         for entry in entries {
             if let EntryPayload::Normal(proposal) = &entry.payload
                 && let Some(nonce) = proposal.nonce
             {
                 self.waiting.appended(nonce, position(&entry.log_id));
             }
-            encoded.push(wire::encode_entry(&entry));
+            let entry = wire::encode_entry(&entry);
+            if bytes > 0 && bytes + entry.data.len() > APPEND_BYTES {
+                // A part that fails makes every later one fail, so only the last one has to tell.
+                self.log.append(std::mem::take(&mut encoded), Box::new(|_| {}));
+                bytes = 0;
+            }
+            bytes += entry.data.len();
+            encoded.push(entry);
         }
         self.log.append(encoded, Box::new(move |done| callback.io_completed(done.map_err(failed))));
         Ok(())

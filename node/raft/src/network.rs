@@ -32,8 +32,10 @@ use crate::snapshot_transfer;
 use crate::types::{TypeConfig, Vote};
 use crate::{Error, NodeId, Peers, wire};
 
-/// A stream whose requests stay unanswered for this long is given up.
-const STREAM_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A stream whose requests stay unanswered for this long is given up. Dead connections are found by the
+/// connection's own probes much earlier; this is for a peer that lives and does not answer, and long
+/// enough for a slow disk with a large batch.
+const STREAM_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Opening a stream takes one round trip.
 const STREAM_OPEN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Waits between attempts to reach a peer that is gone: doubling, and short, because a peer that comes

@@ -44,10 +44,21 @@ pub enum ProposeError {
         /// The node believed to lead.
         leader: Option<u64>,
     },
+    /// The batch is larger than a log entry can be.
+    #[error("{bytes} bytes in one proposal, at most {max}")]
+    TooLarge {
+        /// The batch's size.
+        bytes: usize,
+        /// The bound, [`PROPOSAL_BYTES_MAX`].
+        max: usize,
+    },
     /// The group has stopped, on request or because its storage failed.
     #[error("the group has stopped")]
     Stopped,
 }
+
+/// Largest proposal, in bytes: it has to fit into one call of the log and one message to a peer.
+pub const PROPOSAL_BYTES_MAX: usize = 768 << 20;
 
 #[derive(Default)]
 struct Table {

@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use weir_env::time::Instant;
 
 use super::cluster::{Cluster, PATIENCE, Settings};
 use super::list::Outcome;

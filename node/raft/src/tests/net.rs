@@ -40,12 +40,15 @@ pub(super) struct Loopback {
     real: Arc<dyn Net>,
     /// Bytes that may still be written from `.0` to anyone before the link breaks; for cutting transfers.
     budget: Arc<AtomicU64>,
+    /// Bytes written from the limited node after the break.
+    after: Arc<AtomicU64>,
 }
 
 impl Loopback {
     pub(super) fn new(real: Arc<dyn Net>) -> Self {
         let budget = Arc::new(AtomicU64::new(u64::MAX));
-        Self { links: Arc::default(), changed: Arc::new(watch::Sender::new(0)), real, budget }
+        let changed = Arc::new(watch::Sender::new(0));
+        Self { links: Arc::default(), changed, real, budget, after: Arc::default() }
     }
 
     pub(super) fn of(&self, node: u64) -> Arc<dyn Net> {
@@ -79,11 +82,14 @@ impl Loopback {
     /// Connections dialed by `node` carry this many more bytes in all; then they break once.
     pub(super) fn break_after(&self, node: u64, bytes: u64) {
         self.links.lock().limits.insert(node);
+        self.after.store(0, Ordering::SeqCst);
         self.budget.store(bytes, Ordering::SeqCst);
     }
 
-    pub(super) fn broke(&self) -> bool {
-        self.links.lock().limits.is_empty()
+    /// Bytes written after the link broke, by all nodes; `None` when it did not break.
+    pub(super) fn bytes_after_break(&self) -> Option<u64> {
+        let broke = self.links.lock().limits.is_empty();
+        broke.then(|| self.after.load(Ordering::SeqCst))
     }
 
     fn cut_between(&self, a: u64, b: u64) -> Option<Cut> {
@@ -173,6 +179,8 @@ impl AsyncWrite for CutStream {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
             self.limit.budget.store(left - data.len() as u64, Ordering::SeqCst);
+        } else {
+            self.limit.after.fetch_add(data.len() as u64, Ordering::SeqCst);
         }
         Pin::new(&mut self.stream).poll_write(cx, data)
     }

@@ -68,10 +68,12 @@ async fn a_broken_transfer_goes_on_where_it_stopped() {
     let leader = cluster.leader_among(&cluster.nodes.keys().copied().collect::<Vec<_>>()).await.id;
     fill(&cluster, leader, 600, 10_000).await;
     cluster.nodes[&leader].wait_purged().await;
-    cluster.net.break_after(leader, 2 << 20);
+    let whole = cluster.nodes[&leader].list.items().iter().map(|item| item.len() as u64 + 4).sum::<u64>();
+    cluster.net.break_after(leader, 4 << 20);
     cluster.restart(lagging, list).await;
     cluster.wait_items(600).await;
-    assert!(cluster.net.broke(), "the transfer was cut once");
+    let after = cluster.net.bytes_after_break().expect("the transfer was cut once");
+    assert!(after < whole - (2 << 20), "{after} bytes after the break: {whole} were sent again");
     assert_eq!(cluster.nodes[&lagging].list.read(|state| state.restores), 1);
 }
 
