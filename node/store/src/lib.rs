@@ -27,6 +27,10 @@ mod snapshot_file;
 mod snapshot_store;
 mod spares;
 mod stats;
+#[cfg(any(test, feature = "suite"))]
+pub mod suite;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 pub use error::Error;

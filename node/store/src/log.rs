@@ -187,7 +187,7 @@ impl GroupLog {
         if let Err(error) = queue.check_open() {
             return Err((done, error));
         }
-        if !queue.check_room(bytes, shared.options.segment_bytes / 2) {
+        if !queue.check_room(bytes, shared.options.segment_bytes / 4 * 5) {
             return Err((done, Error::Full { dir: shared.dir.clone() }));
         }
         let ticket = queue.ticket();

@@ -22,7 +22,8 @@ pub struct WalOptions {
     pub cache_bytes: usize,
     /// Most bytes that go into one write and sync, unless one call brings more.
     pub batch_bytes_max: usize,
-    /// Segment files kept prepared, so that a full disk is met ahead of the writes that need the space.
+    /// Segment files kept prepared, so that a full disk is met ahead of the writes that need the space. When no more
+    /// can be made, the last one is the reserve for votes, cuts and the next start.
     pub spare_segments: usize,
     /// Free space on the file system, in bytes, below which [`crate::Wal::space_low`] turns true: room for one
     /// snapshot, which is what lets the log be purged.
@@ -41,7 +42,7 @@ impl Default for WalOptions {
             durability: Durability::Always,
             cache_bytes: 64 << 20,
             batch_bytes_max: 4 << 20,
-            spare_segments: 1,
+            spare_segments: 2,
             reserve_bytes: 256 << 20,
             prefill: true,
             must_exist: false,

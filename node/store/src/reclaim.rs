@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::error::Error;
@@ -29,8 +28,6 @@ pub(crate) struct Reclaim {
     looked: Option<Duration>,
     opened: Duration,
     low: bool,
-    /// A job is dropping files.
-    dropping: Arc<AtomicBool>,
     /// The segment being emptied, and its entries that are still to be copied.
     moving: Option<(u64, VecDeque<Candidate>)>,
     disk_full: bool,
@@ -44,14 +41,7 @@ struct Candidate {
 
 impl Reclaim {
     pub(crate) fn new(now: Duration) -> Self {
-        Self {
-            looked: None,
-            opened: now,
-            low: false,
-            dropping: Arc::default(),
-            moving: None,
-            disk_full: false,
-        }
+        Self { looked: None, opened: now, low: false, moving: None, disk_full: false }
     }
 
     pub(crate) fn disk_full(&self) -> bool {
@@ -61,15 +51,6 @@ impl Reclaim {
     /// How long this can wait for its next turn.
     pub(crate) fn wait(&self, now: Duration) -> Option<Duration> {
         self.low.then(|| (self.looked.unwrap_or(self.opened) + LOOK_EVERY).saturating_sub(now))
-    }
-}
-
-/// Ends a job's turn also when the job is dropped without having run.
-struct Turn(Arc<AtomicBool>);
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -86,7 +67,7 @@ impl Writer {
     /// Drops the oldest segments as far as no group has an entry in them.
     fn drop_oldest(&mut self) -> Result<(), Error> {
         // The states of the groups have to be in a later segment, so not before the tail has its head.
-        if self.tail.fresh || self.reclaim.dropping.load(Ordering::Acquire) {
+        if self.tail.fresh || self.shared.spares.dropping() {
             return Ok(());
         }
         let dead: Vec<(u64, SegmentInfo)> = self
@@ -104,8 +85,7 @@ impl Writer {
             self.segments.remove(number);
             self.shared.readers.forget(*number);
         }
-        self.reclaim.dropping.store(true, Ordering::Release);
-        let turn = Turn(self.reclaim.dropping.clone());
+        let turn = self.shared.spares.claim_drop();
         let shared = self.shared.clone();
         self.shared.env.spawn.blocking(
             "wal-drop",

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! segment header, 64 bytes
-//!   0 magic "WEIRWAL\n"   8 version u32   12 crc32c u32 of bytes 16..64
+//!   0 magic "WEIRWAL\n"   8 version u32   12 crc32c u32 of bytes 8..12 and 16..64
 //!   16 number u64         24 previous segment's number u64 (0: none)   32 where that one ends u64
 //!   40 capacity u64       48 zeros
 //! batch header, 48 bytes, at a multiple of 8
@@ -103,14 +103,19 @@ pub(crate) enum HeaderRead {
 
 impl SegmentHeader {
     pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES as usize] {
+        self.encode_as(FORMAT_VERSION)
+    }
+
+    /// As a program that knows another version would, as far as all versions agree.
+    pub(crate) fn encode_as(&self, version: u32) -> [u8; SEGMENT_HEADER_BYTES as usize] {
         let mut out = [0; SEGMENT_HEADER_BYTES as usize];
         out[..8].copy_from_slice(&SEGMENT_MAGIC);
-        out[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out[8..12].copy_from_slice(&version.to_le_bytes());
         out[16..24].copy_from_slice(&self.number.to_le_bytes());
         out[24..32].copy_from_slice(&self.previous.segment.to_le_bytes());
         out[32..40].copy_from_slice(&self.previous.offset.to_le_bytes());
         out[40..48].copy_from_slice(&self.capacity.to_le_bytes());
-        let crc = crc32c::crc32c(&out[16..]);
+        let crc = header_crc(&out);
         out[12..16].copy_from_slice(&crc.to_le_bytes());
         out
     }
@@ -121,7 +126,7 @@ impl SegmentHeader {
             return HeaderRead::Damaged;
         }
         let crc = u32_at(bytes, 12);
-        if crc32c::crc32c(&bytes[16..SEGMENT_HEADER_BYTES as usize]) != crc || u64_at(bytes, 16) != number {
+        if header_crc(bytes) != crc || u64_at(bytes, 16) != number {
             return HeaderRead::Damaged;
         }
         let version = u32_at(bytes, 8);
@@ -134,6 +139,10 @@ impl SegmentHeader {
             capacity: u64_at(bytes, 40),
         })
     }
+}
+
+fn header_crc(bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&bytes[8..12]), &bytes[16..SEGMENT_HEADER_BYTES as usize])
 }
 
 /// A record as found in a batch. `data` borrows from the batch.

@@ -25,7 +25,7 @@ use crate::record::{
     SEGMENT_HEADER_BYTES, SegmentHeader,
 };
 use crate::replay::{self, Replay};
-use crate::segment::{self, SEAL_BYTES, Tail, capacity_for};
+use crate::segment::{self, SEAL_BYTES, Tail};
 use crate::spares::{self, Spares};
 use crate::writer::SegmentInfo;
 
@@ -193,7 +193,8 @@ fn read_header(disk: &dyn Disk, path: &Path, number: u64) -> Result<(u64, Option
     let file = disk.open(path, OpenMode::Read).map_err(|e| Error::io("open", path, e))?;
     let len = file.len().map_err(|e| Error::io("read", path, e))?;
     if len < SEGMENT_HEADER_BYTES {
-        return Ok((len, None));
+        // It got its length before its name.
+        return Err(Error::corrupt(path, len, "the file is shorter than it was made"));
     }
     let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
     file.read_exact_at(&mut bytes, 0).map_err(|e| Error::io("read", path, e))?;
@@ -375,9 +376,9 @@ fn new_tail(
     number: u64,
     previous: FilePosition,
 ) -> Result<Tail, Error> {
-    let capacity = capacity_for(0, options.segment_bytes);
-    let spare =
-        spares.take(disk, dir, capacity, options).map_err(|e| Error::io("allocate a segment in", dir, e))?;
+    let (spare, capacity) = spares
+        .take(disk, dir, options.segment_bytes, options.segment_bytes / 16, options)
+        .map_err(|e| Error::io("allocate a segment in", dir, e))?;
     if options.prefill {
         spares::fill_start(disk, &spare, capacity).map_err(|e| Error::io("fill", &spare, e))?;
     }

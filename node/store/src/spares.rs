@@ -29,8 +29,10 @@ struct State {
     ready: VecDeque<Spare>,
     /// A file that exists with its space and is being filled by a job.
     filling: bool,
-    /// A job is at work.
+    /// A job that prepares is at work.
     busy: bool,
+    /// A job that drops segments is at work.
+    dropping: bool,
     /// The disk had no space for a missing file.
     no_space: bool,
     /// Not to be tried again yet.
@@ -52,6 +54,16 @@ struct Inner {
 
 /// The right to run the one job. Given back when dropped, also if the job never runs.
 pub(crate) struct JobTurn(Arc<Inner>);
+
+/// The right to drop segment files. Given back like [`JobTurn`].
+pub(crate) struct DropTurn(Arc<Inner>);
+
+impl Drop for DropTurn {
+    fn drop(&mut self) {
+        self.0.state.lock().dropping = false;
+        self.0.idle.notify_all();
+    }
+}
 
 impl Drop for JobTurn {
     fn drop(&mut self) {
@@ -121,6 +133,25 @@ impl Spares {
         Some(JobTurn(self.inner.clone()))
     }
 
+    /// Whether a job is dropping segments.
+    pub(crate) fn dropping(&self) -> bool {
+        self.lock().dropping
+    }
+
+    /// The right to run a job that calls [`Self::recycle`]. Not while [`Self::dropping`].
+    pub(crate) fn claim_drop(&self) -> DropTurn {
+        let mut state = self.lock();
+        assert!(!state.dropping, "one job drops, in order");
+        state.dropping = true;
+        DropTurn(self.inner.clone())
+    }
+
+    /// Waits until no job touches the directory.
+    pub(crate) fn wait_idle(&self) {
+        let mut state = self.lock();
+        self.inner.idle.wait_while(&mut state, |state| state.busy || state.dropping);
+    }
+
     /// The job: makes files until enough are ready, then fills one with zeros if `fill` says so.
     pub(crate) fn run_job(
         &self,
@@ -172,14 +203,16 @@ impl Spares {
         filled
     }
 
-    /// A file of at least `capacity` bytes: a prepared one, or one made now. Waits for a job that has one in hand.
+    /// A file of `capacity` bytes: a prepared one, or one made now. Waits for a job that has one in hand. On a full
+    /// disk it may be smaller, but not below `least`. Returns its size too.
     pub(crate) fn take(
         &self,
         disk: &dyn Disk,
         dir: &Path,
-        capacity: u64,
+        mut capacity: u64,
+        least: u64,
         options: &WalOptions,
-    ) -> io::Result<PathBuf> {
+    ) -> io::Result<(PathBuf, u64)> {
         let mut state = self.lock();
         if capacity == options.segment_bytes {
             if state.ready.is_empty() {
@@ -187,13 +220,17 @@ impl Spares {
             }
             let filled = state.ready.iter().position(|spare| spare.filled).unwrap_or(0);
             if let Some(spare) = state.ready.remove(filled) {
-                return Ok(spare.path);
+                return Ok((spare.path, capacity));
             }
         }
-        let path = state.fresh_path(dir);
-        drop(state);
-        make(disk, &path, capacity)?;
-        Ok(path)
+        loop {
+            let path = state.fresh_path(dir);
+            match make(disk, &path, capacity) {
+                Ok(()) => return Ok((path, capacity)),
+                Err(e) if is_no_space(&e) && capacity > least => capacity = (capacity / 2).max(least),
+                Err(e) => return Err(e),
+            }
+        }
     }
 
     /// Makes a segment's file a spare if one is wanted and it has the size, otherwise removes it. Returns once that

@@ -109,6 +109,7 @@ impl Writer {
             }
         } else if closing {
             // Nobody is left to hand in more, or to hear that it ended.
+            self.shared.spares.wait_idle();
             self.ended = true;
             return Ok(Next::End);
         }
@@ -137,6 +138,7 @@ impl Writer {
         }
         if closes {
             // The directory is free once the close is answered.
+            self.shared.spares.wait_idle();
             self.lock = None;
         }
         for op in ops.drain(..) {
@@ -338,9 +340,9 @@ impl Writer {
         let disk = &*shared.env.disk;
         let capacity = capacity_for(bytes, shared.options.segment_bytes);
         let number = self.tail.number + 1;
-        let spare = shared
+        let (spare, capacity) = shared
             .spares
-            .take(disk, &shared.dir, capacity, &shared.options)
+            .take(disk, &shared.dir, capacity, capacity_for(bytes, 0), &shared.options)
             .map_err(|e| Error::io("allocate a segment in", &shared.dir, e))?;
         let next = Tail::create(disk, &shared.dir, &spare, number, self.tail.end(), capacity)?;
         self.segments.insert(number, SegmentInfo { capacity, live: 0 });

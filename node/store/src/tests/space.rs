@@ -1,0 +1,78 @@
+//! A disk that fills up.
+
+use std::path::Path;
+
+use super::crash::{DIR, options};
+use super::fault_disk::FaultDisk;
+use crate::suite::{append, entries};
+use crate::{Durability, Error, GroupId, LogPosition, Wal};
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_refuses_appends_but_not_votes_and_cuts_and_recovers_by_purging() {
+    for capacity in (40..60).map(|sectors| sectors * 512) {
+        let disk = FaultDisk::default();
+        disk.limit(Some(capacity));
+        let wal = Wal::open(&disk.env(), Path::new(DIR), options(Durability::Always)).await.unwrap();
+        let log = wal.group(GroupId(1));
+        let mut low = wal.space_low();
+        let mut next = 0;
+        let refused = loop {
+            match append(&log, entries(GroupId(1), 1, next, next, 100)).await.unwrap() {
+                Ok(()) => next += 1,
+                Err(error) => break error,
+            }
+            assert!(next < 1000, "the disk fills up");
+        };
+        assert!(matches!(refused, Error::Full { .. }) && refused.is_full(), "{refused}");
+        assert!(*low.borrow_and_update(), "low space is told before or with the refusal");
+        assert_eq!(log.state().last, Some(LogPosition::new(1, next - 1)), "a refused append changed nothing");
+        for vote in 0..3_u8 {
+            log.save_vote(vec![vote].into()).await.unwrap();
+        }
+        log.truncate_after(Some(next - 3)).await.unwrap();
+        assert!(disk.used() <= capacity);
+
+        // A restart has to work too, with what is left.
+        wal.close().await.unwrap();
+        let wal = Wal::open(&disk.env(), Path::new(DIR), options(Durability::Always)).await.unwrap();
+        let log = wal.group(GroupId(1));
+        assert_eq!(log.state().vote.as_deref(), Some(&[2][..]));
+        assert_eq!(log.read(0..next, usize::MAX).await.unwrap().len() as u64, next - 2);
+        let mut low = wal.space_low();
+        log.purge(LogPosition::new(1, next - 5)).await.unwrap();
+        let mut next = next - 2;
+        while append(&log, entries(GroupId(1), 2, next, next, 100)).await.unwrap().is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        for _ in 0..50 {
+            next += 1;
+            append(&log, entries(GroupId(1), 2, next, next, 100)).await.unwrap().unwrap();
+            log.purge(LogPosition::new(2, next - 1)).await.unwrap();
+        }
+        tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+        assert!(!*low.borrow_and_update(), "space is back");
+        assert!(wal.failed().borrow().is_none());
+        wal.close().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn low_free_space_is_told_before_anything_is_refused() {
+    let disk = FaultDisk::default();
+    disk.limit(Some(1 << 20));
+    let options = crate::WalOptions { reserve_bytes: 1 << 19, ..options(Durability::Always) };
+    let wal = Wal::open(&disk.env(), Path::new(DIR), options).await.unwrap();
+    let log = wal.group(GroupId(1));
+    let low = wal.space_low();
+    let mut next = 0;
+    while !*low.borrow() {
+        append(&log, entries(GroupId(1), 1, next, next, 1000)).await.unwrap().unwrap();
+        next += 1;
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert!(disk.used() < (1 << 19) + 64 * 1024, "{} used", disk.used());
+    disk.limit(None);
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    assert!(!*low.borrow(), "and that it is back");
+    wal.close().await.unwrap();
+}
