@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::fault_disk::{Dice, Fault, FaultDisk};
 use crate::suite::{append, entries};
-use crate::{Durability, Error, GroupId, LogEntry, LogPosition, Wal, WalOptions};
+use crate::{Durability, Error, GroupId, LogEntry, LogPosition, Wal, WalOptions, WalStats};
 
 pub(super) const DIR: &str = "/data/wal";
 
@@ -150,13 +150,15 @@ struct Run {
     acked: usize,
     /// The last call among those that was a vote.
     acked_vote: usize,
+    stats: WalStats,
 }
 
 /// Makes the calls, some at a time, until all are answered or one fails.
 async fn run(disk: &FaultDisk, calls: &[Call], durability: Durability) -> Run {
     let groups = [GroupId(0), GroupId(1), GroupId(2)];
     let empty: Model = groups.iter().map(|id| (*id, GroupModel::default())).collect();
-    let mut run = Run { history: vec![empty], issued: 0, acked: 0, acked_vote: 0 };
+    let mut run =
+        Run { history: vec![empty], issued: 0, acked: 0, acked_vote: 0, stats: WalStats::default() };
     let Ok(wal) = Wal::open(&disk.env(), Path::new(DIR), options(durability)).await else {
         assert!(disk.crashed(), "only a crash keeps it from opening");
         return run;
@@ -190,6 +192,7 @@ async fn run(disk: &FaultDisk, calls: &[Call], durability: Durability) -> Run {
     }
     if run.acked == calls.len() {
         wal.group(GroupId(1)).save_committed(Bytes::from_static(b"hint"));
+        run.stats = wal.stats();
         let _ = wal.close().await;
     }
     run
@@ -242,19 +245,17 @@ async fn check(
     wal.close().await.unwrap();
 }
 
-/// Cuts a workload at every operation.
-async fn crash_everywhere(seed: u64, count: usize, durability: Durability) -> u64 {
+/// Cuts a workload at every operation. Returns how many there are, and what the uncut workload did.
+async fn crash_everywhere(seed: u64, count: usize, durability: Durability) -> (u64, WalStats) {
     let calls = draw_calls(seed, count);
-    let mut crashes = 0;
     for at in 1.. {
         let disk = FaultDisk::default();
         disk.fail(at, Fault::Crash);
         let run = run(&disk, &calls, durability).await;
         if !disk.crashed() {
             assert_eq!(run.acked, calls.len());
-            return crashes;
+            return (at - 1, run.stats);
         }
-        crashes += 1;
         tokio::task::yield_now().await;
         let mut dice = Dice::new(seed * 1000 + at);
         let power = disk.copy();
@@ -300,21 +301,32 @@ async fn check_process_crash(disk: &FaultDisk, run: &Run, durability: Durability
     );
 }
 
+/// How many segments were dropped.
+fn dropped(stats: &WalStats) -> u64 {
+    stats.bytes / 4096 - stats.segments.min(stats.bytes / 4096)
+}
+
 #[tokio::test(start_paused = true)]
 async fn nothing_answered_is_lost_wherever_the_disk_stops() {
-    let mut crashes = 0;
-    for seed in 1..=6 {
-        crashes += crash_everywhere(seed, 60, Durability::Always).await;
+    let (mut crashes, mut moved, mut drops) = (0, 0, 0);
+    for (seed, calls) in [(1, 60), (2, 60), (3, 60), (4, 60), (5, 150)] {
+        let (points, stats) = crash_everywhere(seed, calls, Durability::Always).await;
+        crashes += points;
+        moved += stats.entries_moved;
+        drops += dropped(&stats);
     }
-    assert!(crashes > 500, "{crashes} crashes");
+    assert!(crashes > 500 && moved > 0 && drops > 3, "{crashes} crashes, {moved} moved, {drops} dropped");
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_syncs_votes_survive_power_loss_and_the_rest_a_kill() {
-    for seed in 1..=2 {
-        crash_everywhere(seed, 60, Durability::EverySec).await;
-        crash_everywhere(seed, 60, Durability::Os).await;
+    let (mut moved, mut drops) = (0, 0);
+    for (seed, durability) in [(1, Durability::EverySec), (6, Durability::Os), (7, Durability::Os)] {
+        let (_, stats) = crash_everywhere(seed, 150, durability).await;
+        moved += stats.entries_moved;
+        drops += dropped(&stats);
     }
+    assert!(moved > 0 && drops > 3, "{moved} moved, {drops} dropped");
 }
 
 #[tokio::test(start_paused = true)]

@@ -52,8 +52,6 @@ struct World {
     ops: u64,
     syncs: u64,
     fault: Option<(u64, Fault)>,
-    /// Fails the sync with this number.
-    failing_sync: Option<u64>,
     crashed: bool,
     capacity: Option<u64>,
     locked: Vec<PathBuf>,
@@ -174,12 +172,6 @@ impl FaultDisk {
         world.fault = Some((world.ops + after, fault));
     }
 
-    /// `after` syncs of files from now.
-    pub(super) fn fail_sync(&self, after: u64) {
-        let mut world = self.world.lock();
-        world.failing_sync = Some(world.syncs + after);
-    }
-
     pub(super) fn limit(&self, capacity: Option<u64>) {
         self.world.lock().capacity = capacity;
     }
@@ -193,7 +185,6 @@ impl FaultDisk {
         let mut world = self.world.lock();
         world.crashed = false;
         world.fault = None;
-        world.failing_sync = None;
         world.locked.clear();
     }
 
@@ -369,9 +360,6 @@ impl File for FaultFile {
         let mut world = self.world.lock();
         world.op()?;
         world.syncs += 1;
-        if world.failing_sync == Some(world.syncs) {
-            return Err(io::Error::other("the sync failed"));
-        }
         let file = world.inodes.get_mut(&self.inode).ok_or(io::ErrorKind::NotFound)?;
         file.synced = file.bytes.clone();
         file.pending.clear();
