@@ -33,6 +33,8 @@ use crate::writer::SegmentInfo;
 /// reached the disk, if an earlier process died of a failed sync.
 const REWRITE_BYTES_MAX: u64 = 64 << 20;
 
+const ZEROS: [u8; 4096] = [0; 4096];
+
 /// What opening the log found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
@@ -88,11 +90,7 @@ struct Contents {
 
 pub(crate) fn open(env: &Env, dir: &Path, options: WalOptions) -> Result<Opened, Error> {
     let disk = &*env.disk;
-    let existed = disk.exists(dir);
-    disk.create_dir_all(dir).map_err(|e| Error::io("create", dir, e))?;
-    if let (false, Some(parent)) = (existed, dir.parent()) {
-        disk.sync_dir(parent).map_err(|e| Error::io("sync", parent, e))?;
-    }
+    create_dir(disk, dir)?;
     let lock = disk.lock_dir(dir).map_err(|e| Error::io("lock", dir, e))?;
     let names = disk.read_dir(dir).map_err(|e| Error::io("list", dir, e))?;
     let mut chain = find_chain(disk, dir, &names)?;
@@ -150,6 +148,17 @@ pub(crate) fn open(env: &Env, dir: &Path, options: WalOptions) -> Result<Opened,
         .collect::<BTreeMap<GroupId, Arc<Group>>>();
     let shared = Arc::new(Shared::new(env, dir.to_owned(), options, groups, spares));
     Ok(Opened { shared, tail, segments, lock, recovery })
+}
+
+/// Creates a directory and its missing parents, so that they survive a power loss.
+pub(crate) fn create_dir(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
+    let missing: Vec<&Path> = dir.ancestors().take_while(|path| !disk.exists(path)).collect();
+    disk.create_dir_all(dir).map_err(|e| Error::io("create", dir, e))?;
+    for path in missing.into_iter().rev() {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        disk.sync_dir(parent).map_err(|e| Error::io("sync", parent, e))?;
+    }
+    Ok(())
 }
 
 /// Sorts the segment files into those that make up the log and those that an earlier recovery cut off.
@@ -329,12 +338,19 @@ fn walk(
         }
     }
     // What comes after may still tell how far the log had been on disk.
-    let from = (at + BATCH_ALIGN).min(bytes.len());
-    for at in (from..bytes.len()).step_by(BATCH_ALIGN) {
-        if let Some(header) = BatchHeader::decode(bytes, number, at) {
-            walk.torn = true;
-            walk.synced_through = walk.synced_through.max(header.synced_through);
+    let mut from = (at + BATCH_ALIGN).min(bytes.len());
+    while from < bytes.len() {
+        let to = (from + 1).next_multiple_of(ZEROS.len()).min(bytes.len());
+        // Most of it was never written, and is passed quickly.
+        if bytes[from..to] != ZEROS[..to - from] {
+            for at in (from..to).step_by(BATCH_ALIGN) {
+                if let Some(header) = BatchHeader::decode(bytes, number, at) {
+                    walk.torn = true;
+                    walk.synced_through = walk.synced_through.max(header.synced_through);
+                }
+            }
         }
+        from = to;
     }
     if known_limit.is_none() && link.header.is_some() && !walk.torn {
         // The usual end of the log.

@@ -13,6 +13,7 @@ use weir_env::{Disk, Env};
 use crate::error::Error;
 use crate::position::LogPosition;
 use crate::read::off_thread;
+use crate::recover::create_dir;
 use crate::snapshot_file::{CHUNK_BYTES, FileReader, FileWriter};
 
 const PREFIX: &str = "snapshot-";
@@ -147,10 +148,7 @@ impl SnapshotStore {
 impl Inner {
     fn prepare(&self) -> Result<(), Error> {
         let disk = &*self.env.disk;
-        disk.create_dir_all(&self.dir).map_err(|e| Error::io("create", &self.dir, e))?;
-        if let Some(parent) = self.dir.parent() {
-            disk.sync_dir(parent).map_err(|e| Error::io("sync", parent, e))?;
-        }
+        create_dir(disk, &self.dir)?;
         let taking = self.dir.join(TAKING);
         if disk.exists(&taking) {
             disk.remove_file(&taking).map_err(|e| Error::io("remove", &taking, e))?;

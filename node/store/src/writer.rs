@@ -118,7 +118,7 @@ impl Writer {
         let marker_wait = if more { None } else { self.mark_if_due(now)? };
         let moving = self.reclaim(now)?;
         self.publish();
-        if more || moving {
+        if more || moving || closing {
             return Ok(Next::Again);
         }
         let wait = [sync_wait, marker_wait, self.reclaim.wait(now)].into_iter().flatten().min();

@@ -89,3 +89,16 @@ async fn a_cut_or_missing_file_is_refused_or_harmless() {
     damaged.open(last, OpenMode::ReadWrite).unwrap().set_len(64).unwrap();
     assert!(refused(&damaged, &model, "the last file is only a header").await);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_file_begun_at_the_last_start_cannot_go_missing() {
+    let disk = FaultDisk::default();
+    for start in 0..3 {
+        let wal = Wal::open(&disk.env(), Path::new(DIR), options(Durability::Always)).await.unwrap();
+        append(&wal.group(GroupId(0)), entries(GroupId(0), 1, start, start, 50)).await.unwrap().unwrap();
+        wal.close().await.unwrap();
+    }
+    let last = segment_files(&disk.env(), Path::new(DIR)).pop().unwrap();
+    disk.remove_file(&last).unwrap();
+    assert!(refused(&disk, &Model::new(), "the last file is missing").await);
+}
