@@ -279,10 +279,11 @@ impl Connection {
     ) {
         // Every command of a shard has a key, or it could not be routed.
         let Some(slot) = slot else { return self.answer(row.name, error("ERR command without a key")) };
-        let (class, waits) = match &job {
-            Job::Write(_, Some(_)) | Job::Read(_, _, Some(_)) => (Class::Alone, true),
-            Job::Write(..) => (Class::Writes, false),
-            Job::Read(..) => (Class::Reads, false),
+        let waits = job.park().is_some();
+        let class = match &job {
+            _ if waits => Class::Alone,
+            Job::Write(..) => Class::Writes,
+            Job::Read(..) => Class::Reads,
         };
         match self.node.route_now(slot, job.access()) {
             Some(Err(redirect)) => {

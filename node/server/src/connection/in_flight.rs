@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use weir_env::BoxFuture;
-use weir_env::time::Instant;
+use weir_env::time::{Duration, Instant, sleep};
 use weir_stream::{Command, Query, Refusal, Reply, Slot};
 
 /// One call on its way.
@@ -79,12 +79,16 @@ impl Job {
         }
     }
 
+    /// How it waits, if it does.
+    pub(super) fn park(&self) -> Option<Park> {
+        match self {
+            Job::Write(_, park) | Job::Read(_, _, park) => *park,
+        }
+    }
+
     /// Hands it to the shard; `client` is told where its reader may be parked.
     pub(super) fn submit(self, shard: &ShardHandle, client: &Client) -> Pending {
-        let park = match &self {
-            Job::Write(_, park) | Job::Read(_, _, park) => *park,
-        };
-        if park.is_some() {
+        if self.park().is_some() {
             client.update(|state| state.blocked_at = Some(shard.clone()));
         }
         match self {
@@ -97,14 +101,25 @@ impl Job {
     }
 }
 
-/// Routes, holding on while there is no leader, and sees the job through.
+/// Pause before a shard that said it does not lead, while the map says it does, is asked again.
+const AGAIN_PAUSE: Duration = Duration::from_millis(10);
+
+/// Routes, holding on while there is no leader, and sees the job through. What was not done is sent again while it
+/// belongs here, for as long as a command may be held; a reader that waits is not, since it would wait from a later point.
 pub(super) async fn send(node: Arc<Node>, client: Arc<Client>, slot: Slot, job: Job, bytes: usize) -> Done {
-    match node.route_sized(slot, job.access(), bytes).await {
-        Err(redirect) => Done::reply(redirected(&redirect)),
-        Ok(shard) => match settle(job.submit(&shard, &client).await, shard.id(), slot) {
-            Ok(done) => done,
-            Err(slot) => elsewhere(node, slot).await,
-        },
+    let deadline = Instant::now() + node.config.hold_max();
+    loop {
+        let shard = match node.route_sized(slot, job.access(), bytes).await {
+            Ok(shard) => shard,
+            Err(redirect) => return Done::reply(redirected(&redirect)),
+        };
+        match settle(job.clone().submit(&shard, &client).await, shard.id(), slot) {
+            Ok(done) => return done,
+            Err(slot) if job.park().is_some() || Instant::now() >= deadline => {
+                return elsewhere(node, slot).await;
+            }
+            Err(_) => sleep(AGAIN_PAUSE).await,
+        }
     }
 }
 
