@@ -379,6 +379,9 @@ fn config(id: GroupId, timings: RaftTimings) -> Result<Config, Error> {
         // term without those entries, and reuse their positions for others.
         enable_leader_restore: Some(false),
         enable_pre_vote: Some(true),
+        // A replica that lost its log's tail in a power loss (possible in the modes that do not sync every
+        // batch) is sent that tail again; otherwise the leader would take it for replicated for ever.
+        allow_log_reversion: Some(true),
         ..Config::default()
     };
     config.validate().map_err(|error| Error::Invalid(error.to_string()))

@@ -19,7 +19,7 @@ use weir_env::Env;
 use weir_store::{LogPosition, SnapshotStore};
 
 use crate::propose::{Fate, Nonce, Waiting};
-use crate::snapshot_file::{Label, Origin, SnapshotFile};
+use crate::snapshot_file::{Label, Origin, SnapshotData, SnapshotFile};
 use crate::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig, position};
 use crate::{NodeId, Watermark, wire};
 
@@ -213,7 +213,7 @@ struct Batch {
 }
 
 impl RaftStateMachine<TypeConfig> for Applier {
-    type SnapshotData = SnapshotFile;
+    type SnapshotData = SnapshotData;
     type SnapshotBuilder = Builder;
 
     async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
@@ -286,9 +286,13 @@ impl RaftStateMachine<TypeConfig> for Applier {
         }
     }
 
-    async fn install_snapshot(&mut self, meta: &SnapshotMeta, file: SnapshotFile) -> Result<(), io::Error> {
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, data: SnapshotData) -> Result<(), io::Error> {
         let Some(last) = meta.last_log_id else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a snapshot without a position"));
+        };
+        let file = match data {
+            SnapshotData::Stored(file) => file,
+            SnapshotData::Received(writing) => writing.finish().await.map_err(io::Error::other)?,
         };
         let mut sink = self.machine.lock().begin_restore();
         let mut reader = file.open().await.map_err(io::Error::other)?;
@@ -315,10 +319,14 @@ impl RaftStateMachine<TypeConfig> for Applier {
 
     async fn get_current_snapshot(
         &mut self,
-    ) -> Result<Option<openraft::alias::SnapshotOf<TypeConfig, SnapshotFile>>, io::Error> {
+    ) -> Result<Option<openraft::alias::SnapshotOf<TypeConfig, SnapshotData>>, io::Error> {
         let current = self.current.lock().clone();
-        Ok(current.map(|file| Snapshot { meta: file.label.meta.clone(), snapshot: file }))
+        Ok(current.map(stored))
     }
+}
+
+fn stored(file: SnapshotFile) -> openraft::alias::SnapshotOf<TypeConfig, SnapshotData> {
+    Snapshot { meta: file.label.meta.clone(), snapshot: SnapshotData::Stored(file) }
 }
 
 /// A snapshot that finishes after a newer one was installed does not replace it.
@@ -358,15 +366,15 @@ impl Builder {
 }
 
 impl RaftSnapshotBuilder<TypeConfig> for Builder {
-    type SnapshotData = SnapshotFile;
+    type SnapshotData = SnapshotData;
 
     async fn build_snapshot(
         &mut self,
-    ) -> Result<openraft::alias::SnapshotOf<TypeConfig, SnapshotFile>, io::Error> {
+    ) -> Result<openraft::alias::SnapshotOf<TypeConfig, SnapshotData>, io::Error> {
         match self.write().await {
             Ok(file) => {
                 replace_current(&self.current, file.clone());
-                Ok(Snapshot { meta: file.label.meta.clone(), snapshot: file })
+                Ok(stored(file))
             }
             Err(error) => {
                 self.log_bytes.snapshot_failed();
@@ -375,7 +383,7 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
                 match standing {
                     Some(file) if error.is_full() => {
                         tracing::warn!(%error, "no snapshot was taken");
-                        Ok(Snapshot { meta: file.label.meta.clone(), snapshot: file })
+                        Ok(stored(file))
                     }
                     _ => Err(io::Error::other(error)),
                 }

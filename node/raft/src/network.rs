@@ -27,7 +27,7 @@ use tonic::Streaming;
 use weir_store::GroupId;
 
 use crate::peers::method;
-use crate::snapshot_file::SnapshotFile;
+use crate::snapshot_file::SnapshotData;
 use crate::snapshot_transfer;
 use crate::types::{TypeConfig, Vote};
 use crate::{Error, NodeId, Peers, wire};
@@ -257,16 +257,19 @@ impl NetBackoff<TypeConfig> for Link {
 }
 
 impl NetSnapshot<TypeConfig> for Link {
-    type SnapshotData = SnapshotFile;
+    type SnapshotData = SnapshotData;
 
     async fn full_snapshot(
         &mut self,
         vote: Vote,
-        snapshot: openraft::alias::SnapshotOf<TypeConfig, SnapshotFile>,
+        snapshot: openraft::alias::SnapshotOf<TypeConfig, SnapshotData>,
         cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         _option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        let send = snapshot_transfer::send(&self.peers, self.group, self.to, vote, snapshot);
+        let SnapshotData::Stored(file) = snapshot.snapshot else {
+            return Err(NetworkError::from_string("a snapshot that is not installed here").into());
+        };
+        let send = snapshot_transfer::send(&self.peers, self.group, self.to, vote, file);
         tokio::select! {
             biased;
             closed = cancel => Err(closed.into()),

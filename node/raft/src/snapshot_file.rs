@@ -25,6 +25,15 @@ pub(crate) struct Label {
     pub(crate) origin: Origin,
 }
 
+/// What the consensus library passes around as a snapshot.
+pub(crate) enum SnapshotData {
+    /// One that counts.
+    Stored(SnapshotFile),
+    /// All bytes of one that was received. It counts only once the library installs it, after it cut what
+    /// conflicts in the log: a snapshot that counted before could meet that log again after a crash.
+    Received(Writing),
+}
+
 /// A whole snapshot on disk. It may be gone when opened: a newer one removes it.
 #[derive(Clone)]
 pub(crate) struct SnapshotFile {

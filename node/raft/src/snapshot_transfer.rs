@@ -18,7 +18,7 @@ use weir_store::{Error, GroupId, SnapshotStore};
 
 use crate::network::rpc_error;
 use crate::peers::method;
-use crate::snapshot_file::{Label, Origin, SnapshotFile, Writing};
+use crate::snapshot_file::{Label, Origin, SnapshotData, SnapshotFile, Writing};
 use crate::types::{Raft, TypeConfig, Vote};
 use crate::{NodeId, Peers, wire};
 
@@ -115,9 +115,8 @@ pub(crate) async fn send(
     group: GroupId,
     to: NodeId,
     vote: Vote,
-    snapshot: openraft::alias::SnapshotOf<TypeConfig, SnapshotFile>,
+    file: SnapshotFile,
 ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-    let file = snapshot.snapshot;
     let transfer = Transfer { peers, group, to, vote, origin: file.label.origin };
     let lost = |wanted: u64| {
         StreamingError::from(NetworkError::from_string(format!("the follower wants byte {wanted}")))
@@ -187,9 +186,9 @@ impl Receiver {
                 if writing.bytes() != bytes {
                     return Err(Status::aborted("the transfer is not complete"));
                 }
-                let file = writing.finish().await.map_err(storage)?;
                 drop(slot);
-                let snapshot = Snapshot { meta: file.label.meta.clone(), snapshot: file };
+                let snapshot =
+                    Snapshot { meta: writing.label.meta.clone(), snapshot: SnapshotData::Received(writing) };
                 let installed = raft.install_full_snapshot(header.vote, snapshot).await;
                 Answer::Installed(installed.map_err(|error| Status::unavailable(error.to_string()))?)
             }

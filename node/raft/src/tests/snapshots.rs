@@ -1,6 +1,12 @@
-use super::cluster::{Cluster, Settings};
+use bytes::Bytes;
+use weir_store::{LogPosition, SnapshotStore};
+
+use super::cluster::{Cluster, GROUP, Settings};
 use super::list::Outcome;
 use super::net::Cut;
+use crate::snapshot_file::{Label, Origin, SnapshotFile};
+use crate::snapshot_transfer;
+use crate::types::{SnapshotMeta, Vote};
 
 fn small_log() -> Settings {
     Settings { snapshot_log_bytes: 64 << 10, ..Settings::default() }
@@ -92,4 +98,28 @@ async fn a_proposal_inside_an_installed_snapshot_is_never_called_done() {
     let outcome = old.list.outcome(nonce).await;
     assert!(matches!(outcome, Outcome::Settled(_)), "{outcome:?}");
     cluster.wait_items(300).await;
+}
+
+/// A sender of an old term is refused. Its snapshot must not count on disk either: after a crash it would
+/// meet a log that was never cut to fit it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_snapshot_leaves_nothing_that_counts() {
+    let cluster = Cluster::start().await;
+    let to = cluster.leader().await.id;
+    let from = cluster.follower().await;
+    let env = cluster.env(from.id);
+    let aside = SnapshotStore::open(&env, &cluster.dir(from.id).join("aside")).await.unwrap();
+    let last = crate::types::log_id(LogPosition::new(1, 50));
+    let meta = SnapshotMeta { last_log_id: Some(last), ..SnapshotMeta::default() };
+    let label = Label { meta, origin: Origin { node: from.id, draw: 7 } };
+    let mut writing = SnapshotFile::take(&aside, label).await.unwrap();
+    writing.push(&Bytes::from_static(b"whatever")).await.unwrap();
+    let file = writing.finish().await.unwrap();
+    let old = Vote::new_committed(0, from.id);
+    let response = snapshot_transfer::send(&from.peers, GROUP, to, old, file).await.unwrap();
+    assert!(response.vote > old);
+    let store = SnapshotStore::open(&env, &cluster.dir(to).join("snapshots")).await.unwrap();
+    assert_eq!(store.latest().await.unwrap(), None);
+    cluster.leader().await.propose("goes on").await.unwrap();
+    cluster.wait_items(1).await;
 }
