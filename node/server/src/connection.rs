@@ -144,6 +144,10 @@ impl Connection {
             let client = &self.session.client;
             let Poll::Ready(answer) = front.poll(cx, &self.node, client, &mut self.session.written, alone)
             else {
+                if front.is_being_sent_again() {
+                    // Nothing may overtake it now.
+                    self.class = Class::Alone;
+                }
                 break;
             };
             if let Some(done) = self.in_flight.pop_front() {

@@ -291,7 +291,8 @@ impl Connection {
             }
             Some(Ok(shard)) => {
                 // A copy is cheap beside the log, but only the last call can use it, and EXEC may be long.
-                let again = (!waits && merge.is_none() && self.in_flight.is_empty()).then(|| job.clone());
+                let again =
+                    (!waits && merge.is_none() && self.in_flight.is_empty()).then(|| Box::new(job.clone()));
                 let pending = job.submit(&shard, &self.session.client);
                 let stage = Stage::Shard { pending, shard: shard.id(), slot, again };
                 self.push(row.name, stage, class, waits, merge);

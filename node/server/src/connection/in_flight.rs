@@ -45,7 +45,7 @@ pub(super) enum Stage {
         shard: ShardId,
         slot: Slot,
         /// How to send it once more if it was not done and nothing followed it.
-        again: Option<Job>,
+        again: Option<Box<Job>>,
     },
     /// Anything that needs more than one step.
     Task(BoxFuture<'static, Done>),
@@ -173,7 +173,7 @@ impl InFlight {
                         Ok(done) => break done,
                         Err(slot) => {
                             self.stage = Stage::Task(match again.take().filter(|_| alone) {
-                                Some(job) => Box::pin(send(node.clone(), client.clone(), slot, job, 0)),
+                                Some(job) => Box::pin(send(node.clone(), client.clone(), slot, *job, 0)),
                                 None => Box::pin(elsewhere(node.clone(), slot)),
                             });
                         }

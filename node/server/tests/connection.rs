@@ -1,0 +1,254 @@
+//! What one connection may rely on, against a whole node in this process: order, versions in the middle of a
+//! pipeline, transactions, and what becomes of a client that goes away.
+
+use bytes::BytesMut;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use weir_env::time::{sleep, timeout};
+use weir_env::{BoxStream, Env};
+use weir_resp::{Value, decode_value, encode_command};
+use weir_server::config::{Config, Sources};
+use weir_server::node::Node;
+use weir_server::run::{RunningNode, start_node};
+
+/// A cluster of one node.
+struct Server {
+    node: RunningNode,
+    port: u16,
+    _dir: tempfile::TempDir,
+}
+
+impl Server {
+    async fn start() -> Server {
+        let env = Env::system();
+        for _ in 0..50 {
+            // Peer and admin ports lie 10,000 and 20,000 above; all stay below those of outgoing connections.
+            let port = 12_100 + (env.rng.u64() % 600) as u16;
+            let dir = tempfile::tempdir().expect("a directory");
+            let flags = [
+                ("name", "n1".to_owned()),
+                ("dir", dir.path().display().to_string()),
+                ("port", port.to_string()),
+                ("cluster", format!("n1=127.0.0.1:{port}")),
+            ];
+            let flags = flags.map(|(key, value)| (key.to_owned(), value)).into();
+            let config = Config::load(&Sources { flags, ..Sources::default() }).expect("settings");
+            if let Ok(node) = start_node(env.clone(), config).await {
+                timeout(Duration::from_secs(30), node.ready()).await.expect("ready in time");
+                return Server { node, port, _dir: dir };
+            }
+        }
+        panic!("no free port");
+    }
+
+    fn node(&self) -> &Arc<Node> {
+        self.node.node()
+    }
+
+    async fn connect(&self) -> Client {
+        let stream =
+            self.node().env.net.connect(&format!("127.0.0.1:{}", self.port)).await.expect("connected");
+        Client { stream, input: BytesMut::new() }
+    }
+
+    /// Waits until as many readers are parked.
+    async fn parked(&self, readers: usize) {
+        let now = || self.node().shards.all().iter().map(|shard| shard.parked()).sum::<usize>();
+        let reached = async {
+            while now() != readers {
+                sleep(Duration::from_millis(2)).await;
+            }
+        };
+        timeout(Duration::from_secs(10), reached).await.unwrap_or_else(|_| panic!("{} parked", now()));
+    }
+}
+
+struct Client {
+    stream: BoxStream,
+    input: BytesMut,
+}
+
+impl Client {
+    /// Sends one command a line.
+    async fn send(&mut self, lines: &str) {
+        let mut bytes = Vec::new();
+        for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            encode_command(line.split(' ').collect::<Vec<_>>(), &mut bytes);
+        }
+        self.stream.write_all(&bytes).await.expect("sent");
+    }
+
+    /// The next answer; `None` when the server has closed.
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(value) = decode_value(&mut self.input).expect("a reply") {
+                return Some(value);
+            }
+            let read = timeout(Duration::from_secs(10), self.stream.read_buf(&mut self.input)).await;
+            if matches!(read.expect("an answer in time"), Ok(0) | Err(_)) {
+                return None;
+            }
+        }
+    }
+
+    async fn answers(&mut self, count: usize) -> Vec<String> {
+        let mut answers = Vec::new();
+        for _ in 0..count {
+            answers.push(show(&self.next().await.expect("still open")));
+        }
+        answers
+    }
+
+    async fn ask(&mut self, line: &str) -> String {
+        self.send(line).await;
+        self.answers(1).await.remove(0)
+    }
+}
+
+/// A reply on one line: `-error`, `[a b]`, `{a: b}`, `nil`.
+fn show(value: &Value) -> String {
+    let list = |items: &[Value]| items.iter().map(show).collect::<Vec<_>>().join(" ");
+    match value {
+        Value::Error(text) => format!("-{}", String::from_utf8_lossy(text)),
+        Value::Int(n) => n.to_string(),
+        Value::Array(items) | Value::Set(items) | Value::Push(items) => format!("[{}]", list(items)),
+        Value::Map(pairs) => {
+            let pairs: Vec<String> =
+                pairs.iter().map(|(key, value)| format!("{}: {}", show(key), show(value))).collect();
+            format!("{{{}}}", pairs.join(" "))
+        }
+        value if value.is_nil() => "nil".to_owned(),
+        value => value
+            .bytes()
+            .map_or_else(|| format!("{value:?}"), |text| String::from_utf8_lossy(text).into_owned()),
+    }
+}
+
+#[tokio::test]
+async fn answers_keep_the_order_of_commands_of_every_kind() {
+    let server = Server::start().await;
+    let mut c = server.connect().await;
+    c.send("XADD s 1-1 a 1\nXADD s 1-1 a 1\nXLEN s\nNOSUCH\nXADD s 2-1 a 1\nPING x\nXADD s abc a 1\nXLEN s\nDEL s").await;
+    assert_eq!(
+        c.answers(9).await,
+        [
+            "1-1",
+            "-ERR The ID specified in XADD is equal or smaller than the target stream top item",
+            "1",
+            "-ERR unknown command 'NOSUCH', with args beginning with: ",
+            "2-1",
+            "x",
+            "-ERR Invalid stream ID specified as stream command argument",
+            "2",
+            "1",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_change_of_version_divides_the_answers_of_a_pipeline() {
+    let server = Server::start().await;
+    let mut c = server.connect().await;
+    c.send("XADD s 1-1 a 1\nXREAD STREAMS s 0\nHELLO 3\nXREAD STREAMS s 0\nRESET\nXREAD STREAMS s 0").await;
+    let mut answers = c.answers(6).await;
+    assert!(answers.remove(2).starts_with("{server: redis version: 7.4.0 proto: 3"), "HELLO is a map");
+    assert_eq!(answers, ["1-1", "[[s [[1-1 [a 1]]]]]", "{s: [[1-1 [a 1]]]}", "RESET", "[[s [[1-1 [a 1]]]]]"]);
+}
+
+#[tokio::test]
+async fn a_transaction_answers_each_of_its_commands_in_place() {
+    let server = Server::start().await;
+    let mut c = server.connect().await;
+    c.send("MULTI\nPING\nXADD s 1-1 a 1\nXADD s abc a 1\nXREAD BLOCK 0 STREAMS s $\nECHO e\nXLEN s\nEXEC\nXLEN s").await;
+    let queued = c.answers(7).await;
+    assert_eq!(queued[1..], ["QUEUED"; 6]);
+    let id = "-ERR Invalid stream ID specified as stream command argument";
+    assert_eq!(c.answers(2).await, [format!("[PONG 1-1 {id} nil e 1]"), "1".to_owned()]);
+    // Nothing of these is done.
+    c.send("MULTI\nXADD {a}s * a 1\nXADD {b}s * a 1\nEXEC\nMULTI\nDEL {a}s {b}s\nEXEC\nEXISTS {a}s").await;
+    let answers = c.answers(8).await;
+    assert_eq!(answers[3], "-CROSSSLOT Keys in request don't hash to the same slot");
+    assert_eq!(answers[5], "-CROSSSLOT Keys in request don't hash to the same slot");
+    assert_eq!(answers[6..], ["-EXECABORT Transaction discarded because of previous errors.", "0"]);
+}
+
+#[tokio::test]
+async fn a_blocked_client_that_goes_away_gets_no_delivery() {
+    let server = Server::start().await;
+    let mut c = server.connect().await;
+    assert_eq!(c.ask("XGROUP CREATE s g $ MKSTREAM").await, "OK");
+    let mut gone = server.connect().await;
+    gone.send("XREADGROUP GROUP g one BLOCK 0 STREAMS s >").await;
+    server.parked(1).await;
+    drop(gone);
+    server.parked(0).await;
+    c.ask("XADD s 1-1 a 1").await;
+    assert_eq!(c.ask("XPENDING s g").await, "[0 nil nil nil]");
+    assert_eq!(c.ask("XREADGROUP GROUP g two STREAMS s >").await, "[[s [[1-1 [a 1]]]]]");
+    assert_eq!(server.node().metrics.clients_blocked.get(), 0);
+}
+
+#[tokio::test]
+async fn what_is_sent_behind_a_blocked_command_waits_for_it() {
+    let server = Server::start().await;
+    let (mut reader, mut writer) = (server.connect().await, server.connect().await);
+    reader.send("XREAD BLOCK 0 STREAMS s $\nXLEN s\nPING").await;
+    server.parked(1).await;
+    assert_eq!(writer.ask("XADD s 1-1 a 1").await, "1-1");
+    assert_eq!(reader.answers(3).await, ["[[s [[1-1 [a 1]]]]]", "1", "PONG"]);
+}
+
+#[tokio::test]
+async fn a_killed_client_is_closed_even_while_it_waits_and_the_caller_after_its_answer() {
+    let server = Server::start().await;
+    let (mut c, mut blocked) = (server.connect().await, server.connect().await);
+    let id = blocked.ask("CLIENT ID").await;
+    blocked.send("XREAD BLOCK 0 STREAMS s $").await;
+    server.parked(1).await;
+    assert_eq!(c.ask(&format!("CLIENT KILL ID {id}")).await, "1");
+    assert_eq!(blocked.next().await, None);
+    server.parked(0).await;
+    let id = c.ask("CLIENT ID").await;
+    assert_eq!(c.ask(&format!("CLIENT KILL ID {id} SKIPME NO")).await, "1");
+    assert_eq!(c.next().await, None);
+}
+
+#[tokio::test]
+async fn what_was_sent_before_the_end_is_answered() {
+    let server = Server::start().await;
+    let mut c = server.connect().await;
+    c.send("XADD s 1-1 a 1\nXLEN s\nQUIT\nXADD s 2-1 a 1").await;
+    assert_eq!(c.answers(3).await, ["1-1", "1", "OK"]);
+    assert_eq!(c.next().await, None);
+    let mut half = server.connect().await;
+    half.send("XADD s 3-1 a 1\nXLEN s\nPING").await;
+    half.stream.shutdown().await.expect("half closed");
+    assert_eq!(half.answers(3).await, ["3-1", "2", "PONG"]);
+    assert_eq!(half.next().await, None);
+}
+
+#[tokio::test]
+async fn a_client_that_reads_nothing_is_not_served_further_and_harms_nobody() {
+    let server = Server::start().await;
+    let mut c = server.connect().await;
+    let value = "v".repeat(3_000);
+    for n in 0..100 {
+        c.send(&format!("XADD s * a {n}{value}")).await;
+    }
+    c.answers(100).await;
+    // 300 answers of 300 KB each.
+    let mut deaf = server.connect().await;
+    deaf.send(&"XRANGE s - +\n".repeat(300)).await;
+    let sent = || server.node().metrics.output_bytes.get();
+    let mut before = 0;
+    while sent() != before {
+        before = sent();
+        sleep(Duration::from_millis(300)).await;
+    }
+    assert!(sent() < 30 << 20, "{} bytes were pushed at a client that reads none", sent());
+    assert_eq!(c.ask("XLEN s").await, "100");
+    for _ in 0..300 {
+        assert!(matches!(deaf.next().await, Some(Value::Array(entries)) if entries.len() == 100));
+    }
+}
