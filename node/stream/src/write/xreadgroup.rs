@@ -23,9 +23,9 @@ impl Machine {
             if read.woken && self.has_nothing_new(key, &read.group, *from) {
                 continue;
             }
-            let shown = self.change_group(key, &read.group, |entries, group| match from {
-                GroupReadId::New => deliver_new(entries, group, unit, read),
-                GroupReadId::After(id) => Some(show_history(entries, group, unit, read, *id)),
+            let shown = self.change_group(key, &read.group, |entries, group| match history_after(*from) {
+                None => deliver_new(entries, group, unit, read),
+                Some(id) => Some(show_history(entries, group, unit, read, id)),
             });
             streams.extend(shown.flatten().map(|entries| (key.clone(), entries)));
         }
@@ -34,7 +34,15 @@ impl Machine {
 
     fn has_nothing_new(&self, key: &[u8], group: &[u8], from: GroupReadId) -> bool {
         let Ok((stream, group)) = self.group(key, group) else { return false };
-        from == GroupReadId::New && stream.entries.count_after(group.last_delivered_id, 1) == 0
+        history_after(from).is_none() && stream.entries.count_after(group.last_delivered_id, 1) == 0
+    }
+}
+
+/// The id after which history is wanted; `None`: new entries. The last possible id means the same as `>`.
+fn history_after(from: GroupReadId) -> Option<EntryId> {
+    match from {
+        GroupReadId::New | GroupReadId::After(EntryId::MAX) => None,
+        GroupReadId::After(id) => Some(id),
     }
 }
 

@@ -18,7 +18,7 @@ fn any_consumer() -> impl Strategy<Value = Bytes> {
 
 pub(crate) fn any_id() -> impl Strategy<Value = EntryId> {
     prop_oneof![
-        30 => (0..400u64, 0..3u64).prop_map(|(ms, seq)| EntryId::new(ms, seq)),
+        30 => (0..120u64, 0..2u64).prop_map(|(ms, seq)| EntryId::new(ms, seq)),
         1 => Just(EntryId::MAX),
         1 => (any::<u64>(), any::<u64>()).prop_map(|(ms, seq)| EntryId::new(ms, seq)),
     ]
@@ -46,7 +46,7 @@ fn any_fields() -> impl Strategy<Value = Vec<Bytes>> {
 fn any_xadd() -> impl Strategy<Value = Command> {
     let id = prop_oneof![
         4 => Just(AddId::Auto),
-        2 => (0..500u64).prop_map(AddId::AutoSeq),
+        2 => (0..150u64).prop_map(AddId::AutoSeq),
         3 => any_id().prop_filter("keeps streams usable", |id| id.ms < 1000).prop_map(AddId::Given),
     ];
     (any_key(), any::<bool>(), prop::option::weighted(0.15, any_trim()), id, any_fields()).prop_map(
