@@ -80,6 +80,11 @@ pub trait Disk: Send + Sync {
 
     /// Bytes that an ordinary user may still write to the file system of `path`.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
+
+    /// Size of the file system of `path` in bytes, used or not. Where that is not known, what is free.
+    fn total_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.free_bytes(path)
+    }
 }
 
 /// An open file. Offsets and lengths are in bytes.

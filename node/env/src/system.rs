@@ -224,6 +224,11 @@ impl Disk for SystemDisk {
         let stat = statvfs(path)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
+
+    fn total_bytes(&self, path: &Path) -> io::Result<u64> {
+        let stat = statvfs(path)?;
+        Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
+    }
 }
 
 struct SystemFile(std::fs::File);

@@ -312,7 +312,7 @@ fn log(node: &Node, page: &mut Page) {
         ((i < last).then(|| (1u64 << i) as f64 * 1e-6), below)
     });
     let sum = wal.sync.sum_us as f64 * 1e-6;
-    page.buckets("weir_wal_sync_seconds", "Time of each sync of the log.", none, rows, sum, wal.sync.count);
+    page.buckets("weir_wal_fsync_seconds", "Time of each sync of the log.", none, rows, sum, wal.sync.count);
     page.counter("weir_wal_batches_total", "Batches written.", none, wal.batches);
     page.counter("weir_wal_bytes_total", "Bytes written.", none, wal.bytes);
     page.counter("weir_wal_entries_total", "Log entries written.", none, wal.entries);

@@ -28,6 +28,8 @@ const CALL_TIMEOUT: Duration = Duration::from_millis(700);
 pub struct Announcement {
     /// Its wall clock, ms since the Unix epoch.
     pub wall_ms: u64,
+    /// Only the reserve of its disk is left.
+    pub space_low: bool,
     /// What it believes about leaders, by shard.
     pub leaders: Vec<(ShardId, Leadership)>,
 }
@@ -36,9 +38,10 @@ impl Announcement {
     /// This node's, now.
     pub fn of(env: &Env, topology: &Topology) -> Self {
         let view = topology.view();
+        let space_low = view.space_low(view.me);
         let leaders = view.map.shards.iter().map(|s| (s.id, view.leadership(s.id)));
         let leaders = leaders.filter(|(_, heard)| heard.term > 0).collect();
-        Announcement { wall_ms: env.clock.wall_ms(), leaders }
+        Announcement { wall_ms: env.clock.wall_ms(), space_low, leaders }
     }
 
     /// For the wire.
@@ -51,6 +54,7 @@ impl Announcement {
 
     /// Takes in what `teller` said.
     fn learn(self, topology: &Topology, teller: NodeId) {
+        topology.set_space_low(teller, self.space_low);
         for (shard, heard) in self.leaders {
             topology.observe(shard, heard, teller);
         }

@@ -1,5 +1,6 @@
 //! Spreads leadership: each shard goes back to its preferred leader (its first replica) once that node is up,
-//! reachable and caught up. One move at a time, never right after an election, so that it cannot flap.
+//! reachable and caught up. A node whose disk is down to its reserve hands over what it leads. One move at a time,
+//! never right after an election, so that it cannot flap.
 
 use crate::node::Node;
 use crate::shard::ShardHandle;
@@ -12,7 +13,7 @@ use weir_raft::NodeId;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A shard is left alone this long after its leader changed.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
-/// The preferred leader must have been near the end of the log for this many looks in a row.
+/// The better place must have been near the end of the log for this many looks in a row.
 const LOOKS_CAUGHT_UP: u32 = 3;
 /// Log entries behind the end that still count as caught up; the transfer itself waits for the rest.
 const LAG_MAX: u64 = 256;
@@ -58,19 +59,29 @@ impl Seen {
 /// The node that should lead instead of this one, once it is time.
 fn due(node: &Node, shard: &ShardHandle, seen: &mut Seen) -> Option<NodeId> {
     let view = node.topology.view();
-    let preferred = *view.map.shard(shard.id())?.replicas.first()?;
     let status = shard.group().status().borrow().clone();
     if status.term != seen.term {
         seen.term = status.term;
         seen.not_before = seen.not_before.max(Instant::now() + SETTLED_AFTER);
         seen.looks = 0;
     }
-    let elsewhere = preferred != view.me && status.voters.contains(&preferred) && view.reachable(preferred);
-    let matched = shard.group().matched().into_iter().find(|(n, _)| *n == preferred).map_or(0, |(_, at)| at);
-    if !elsewhere || matched + LAG_MAX < status.last_index {
+    let matched = shard.group().matched();
+    let fit = |n: NodeId| {
+        let caught_up = matched.iter().any(|(m, at)| *m == n && *at + LAG_MAX >= status.last_index);
+        n != view.me && caught_up && view.reachable(n) && !view.space_low(n)
+    };
+    let preferred = view.map.shard(shard.id()).and_then(|s| s.replicas.first().copied());
+    let better = match preferred.filter(|n| fit(*n)) {
+        // Whoever has the most, when this node can take no more.
+        None if view.space_low(view.me) => {
+            matched.iter().filter(|(n, _)| fit(*n)).max_by_key(|(_, at)| *at).map(|(n, _)| *n)
+        }
+        found => found,
+    };
+    if better.is_none() {
         seen.looks = 0;
         return None;
     }
     seen.looks += 1;
-    (seen.looks >= LOOKS_CAUGHT_UP && Instant::now() >= seen.not_before).then_some(preferred)
+    better.filter(|_| seen.looks >= LOOKS_CAUGHT_UP && Instant::now() >= seen.not_before)
 }

@@ -282,7 +282,7 @@ impl Config {
     /// What `weir start` needs beyond values that are right one by one.
     ///
     /// # Errors
-    /// A missing name, directory or list, or a name or port that the list does not have.
+    /// A missing name, directory or list, or a name that the list does not have.
     pub fn check_start(&self) -> Result<(), ConfigError> {
         let fail = |text: String| Err(ConfigError(text));
         if self.name.is_empty() {
@@ -296,18 +296,28 @@ impl Config {
                 "--cluster is missing: list all nodes as n1=HOST:PORT,n2=HOST:PORT,n3=HOST:PORT".into(),
             );
         }
-        let Some(me) = self.me() else {
+        if self.me().is_none() {
             let names: Vec<&str> = self.cluster.iter().map(|m| m.name.as_str()).collect();
             return fail(format!(
                 "--name {} is not in --cluster, which lists {}",
                 self.name,
                 names.join(", ")
             ));
-        };
-        if me.port != self.port {
-            return fail(format!("--port {} disagrees with --cluster, which lists {me}", self.port));
         }
         Ok(())
+    }
+
+    /// That this node listens where the list says.
+    ///
+    /// # Errors
+    /// `--port` is another one.
+    pub fn check_port(&self) -> Result<(), ConfigError> {
+        match self.me() {
+            Some(me) if me.port != self.port => {
+                Err(ConfigError(format!("--port {} disagrees with --cluster, which lists {me}", self.port)))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// This node in the list.
@@ -666,6 +676,11 @@ mod tests {
             "--name n4 is not in --cluster, which lists n1, n2"
         );
         let flags = [("name", "n2"), ("dir", "d"), list];
-        assert_eq!(text(&flags), "--port 7001 disagrees with --cluster, which lists n2=h:7002");
+        let config = Config::load(&sources("", &[], &flags)).unwrap();
+        assert_eq!(config.check_start(), Ok(()));
+        assert_eq!(
+            config.check_port().unwrap_err().0,
+            "--port 7001 disagrees with --cluster, which lists n2=h:7002"
+        );
     }
 }

@@ -109,6 +109,8 @@ impl DataDir {
     /// It cannot be written, or another process uses it.
     pub fn claim(env: &Env, path: &Path) -> Result<DataDir, Error> {
         env.disk.create_dir_all(path).map_err(|e| data_dir_error(path, "cannot be created", &e))?;
+        // Before the claim leaves a file in what may be somebody else's.
+        check_ours(env, path)?;
         let lock = env.disk.lock_dir(path).map_err(|e| data_dir_error(path, "cannot be claimed", &e))?;
         Ok(DataDir { env: env.clone(), path: path.to_owned(), _lock: lock })
     }
@@ -125,7 +127,7 @@ impl DataDir {
     pub fn identity(&self, config: &Config) -> Result<Identity, Error> {
         let file = self.path.join(FILE);
         if !self.env.disk.exists(&file) {
-            self.check_empty()?;
+            check_ours(&self.env, &self.path)?;
             let identity = Identity {
                 format: DIR_FORMAT,
                 name: config.name.clone(),
@@ -166,21 +168,21 @@ impl DataDir {
         text.push(b'\n');
         self.env.disk.write_atomic(&file, &text).map_err(|e| data_dir_error(&file, "cannot be written", &e))
     }
+}
 
-    fn check_empty(&self) -> Result<(), Error> {
-        let names = self
-            .env
-            .disk
-            .read_dir(&self.path)
-            .map_err(|e| data_dir_error(&self.path, "cannot be read", &e))?;
-        let ours = |name: &str| name == "LOCK" || name == "lost+found" || name == format!("{FILE}.tmp");
-        match names.iter().find(|name| !ours(name)) {
-            None => Ok(()),
-            Some(other) => Err(Error::Refused(format!(
-                "{} has no {FILE} but is not empty (it holds {other}): give an empty directory, or the right one",
-                self.path.display()
-            ))),
-        }
+/// Without an identity the directory must be empty but for traces of a first start that was cut short.
+fn check_ours(env: &Env, path: &Path) -> Result<(), Error> {
+    if env.disk.exists(&path.join(FILE)) {
+        return Ok(());
+    }
+    let names = env.disk.read_dir(path).map_err(|e| data_dir_error(path, "cannot be read", &e))?;
+    let ours = |name: &str| name == "LOCK" || name == "lost+found" || name == format!("{FILE}.tmp");
+    match names.iter().find(|name| !ours(name)) {
+        None => Ok(()),
+        Some(other) => Err(Error::Refused(format!(
+            "{} has no {FILE} but is not empty (it holds {other}): give an empty directory, or the right one",
+            path.display()
+        ))),
     }
 }
 

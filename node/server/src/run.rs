@@ -10,7 +10,7 @@ mod starter;
 mod watch;
 
 use crate::config::{ADMIN_PORT_OFFSET, Config, Durability, PEER_PORT_OFFSET};
-use crate::error::Error;
+use crate::error::{Error, data_dir_error};
 use crate::identity::{DataDir, Founding, Identity, Phase, draw_hex};
 use crate::meta::{ClusterMap, MetaMachine};
 use crate::node::{Node, Shards};
@@ -104,6 +104,7 @@ pub async fn start_node(env: Env, config: Config) -> Result<RunningNode, Error> 
 async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode, Error> {
     let dir = DataDir::claim(&env, &config.dir)?;
     let identity = dir.identity(&config)?;
+    config.check_port()?;
     let client_listener = bind(&env, &config, 0, "client").await?;
     let peer_listener = bind(&env, &config, PEER_PORT_OFFSET, "peer").await?;
     let admin_listener = bind(&env, &config, ADMIN_PORT_OFFSET, "admin").await?;
@@ -196,6 +197,7 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
     stop.run(&env, "announce", announce::run(node.clone()));
     stop.run(&env, "balance", balance::run(node.clone()));
     stop.run(&env, "ready", watch::ready(node.clone()));
+    stop.run(&env, "space", watch::space(node.clone()));
     stop.run(&env, "address", desk::tell_address(node.clone()));
     site.open(&node);
     let (closing, clients_of) = (stop.closing(), node.clone());
@@ -318,10 +320,13 @@ async fn bind(env: &Env, config: &Config, offset: u16, what: &str) -> Result<Box
 }
 
 async fn open_wal(env: &Env, config: &Config, dir: &DataDir, phase: Phase) -> Result<Wal, Error> {
+    let path = dir.path().join("wal");
+    let total =
+        env.disk.total_bytes(dir.path()).map_err(|e| data_dir_error(dir.path(), "cannot be measured", &e))?;
     let options = WalOptions {
         segment_bytes: config.wal_segment_bytes,
         cache_bytes: config.wal_cache_bytes,
-        reserve_bytes: config.wal_reserve_bytes,
+        reserve_bytes: config.wal_reserve_bytes.min(total / 10),
         durability: match config.durability {
             Durability::Always => weir_store::Durability::Always,
             Durability::EverySec => weir_store::Durability::EverySec,
@@ -331,7 +336,7 @@ async fn open_wal(env: &Env, config: &Config, dir: &DataDir, phase: Phase) -> Re
         must_exist: phase == Phase::Member,
         ..WalOptions::default()
     };
-    Ok(Wal::open(env, &dir.path().join("wal"), options).await?)
+    Ok(Wal::open(env, &path, options).await?)
 }
 
 fn peer_identity(identity: &Identity) -> PeerIdentity {

@@ -34,6 +34,7 @@ pub struct View {
     slots: Arc<Vec<u16>>,
     leaders: BTreeMap<ShardId, Leadership>,
     unreachable: Vec<NodeId>,
+    space_low: Vec<NodeId>,
 }
 
 const NO_SHARD: u16 = u16::MAX;
@@ -64,6 +65,11 @@ impl View {
     /// Whether `node` is not known to be out of reach.
     pub fn reachable(&self, node: NodeId) -> bool {
         !self.unreachable.contains(&node)
+    }
+
+    /// Whether only the reserve of that node's disk is left: it should lead nothing.
+    pub fn space_low(&self, node: NodeId) -> bool {
+        self.space_low.contains(&node)
     }
 
     /// Shards that `node` leads, by number.
@@ -170,6 +176,16 @@ impl Topology {
         }
     }
 
+    /// Whether only the reserve of that node's disk is left.
+    pub fn set_space_low(&self, node: NodeId, low: bool) {
+        if self.0.view.read().space_low(node) != low {
+            self.update(|view| {
+                view.space_low.retain(|n| *n != node);
+                view.space_low.extend(low.then_some(node));
+            });
+        }
+    }
+
     /// A call to a peer failed.
     pub fn missed(&self, node: NodeId) {
         let mut soft = self.0.soft.lock();
@@ -213,6 +229,7 @@ impl Topology {
             slots: slot.slots.clone(),
             leaders: slot.leaders.clone(),
             unreachable: slot.unreachable.clone(),
+            space_low: slot.space_low.clone(),
         };
         change(&mut next);
         *slot = Arc::new(next);

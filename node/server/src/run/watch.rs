@@ -79,6 +79,24 @@ pub(super) async fn leadership(node: Arc<Node>, shard: ShardHandle) {
     }
 }
 
+/// Tells the topology, and through it the others, when this node's disk is down to its reserve.
+pub(super) async fn space(node: Arc<Node>) {
+    let mut low = node.wal.space_low();
+    loop {
+        let now = *low.borrow_and_update();
+        if now != node.topology.view().space_low(node.number()) {
+            match now {
+                true => tracing::warn!("the disk is full but for its reserve: writes that add are refused"),
+                false => tracing::info!("the disk has room again"),
+            }
+            node.topology.set_space_low(node.number(), now);
+        }
+        if low.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
 pub(super) async fn ready(node: Arc<Node>) {
     let mut changed = node.topology.changed();
     loop {
