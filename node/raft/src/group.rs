@@ -32,7 +32,7 @@ use crate::{
 ///
 /// A follower grants no vote for `election_max_ms` after it heard from a leader, and then waits another
 /// `election_min_ms..election_max_ms` before it campaigns. A killed leader is thus replaced after
-/// `election_max_ms` plus one draw plus a few round trips: 0.65 to 0.85 s by default, and within 1.3 s if the
+/// `election_max_ms` plus one draw plus a few round trips: 0.75 to 1.0 s by default, and within 1.4 s if the
 /// first campaign fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RaftTimings {
@@ -46,7 +46,7 @@ pub struct RaftTimings {
 
 impl Default for RaftTimings {
     fn default() -> Self {
-        Self { heartbeat_ms: 120, election_min_ms: 250, election_max_ms: 400 }
+        Self { heartbeat_ms: 150, election_min_ms: 300, election_max_ms: 450 }
     }
 }
 

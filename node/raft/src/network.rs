@@ -22,11 +22,11 @@ use openraft::raft::{
 use openraft::{BasicNode, OptionalSend};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tonic::Streaming;
 use weir_store::GroupId;
 
-use crate::peers::method;
+use crate::peers::{self, method};
 use crate::snapshot_file::SnapshotData;
 use crate::snapshot_transfer;
 use crate::types::{TypeConfig, Vote};
@@ -56,7 +56,7 @@ pub(crate) struct Network {
 impl Network {
     fn link(&self, to: NodeId, node: &BasicNode, beats: bool) -> Link {
         self.peers.suggest_addr(to, &node.addr);
-        Link { peers: self.peers.clone(), group: self.group, to, beats }
+        Link { peers: self.peers.clone(), group: self.group, to, beats, beat_stream: None }
     }
 }
 
@@ -77,8 +77,14 @@ pub(crate) struct Link {
     peers: Peers,
     group: GroupId,
     to: NodeId,
-    /// Heartbeats are single requests: a call each costs less than a stream each.
+    /// Heartbeats come as streams of one request each; they share one stream that stays open.
     beats: bool,
+    beat_stream: Option<BeatStream>,
+}
+
+struct BeatStream {
+    requests: mpsc::UnboundedSender<Bytes>,
+    answers: Streaming<Bytes>,
 }
 
 impl Link {
@@ -96,13 +102,31 @@ impl Link {
         wire::from_bytes("answer", &answer).map_err(|error| NetworkError::new(&error).into())
     }
 
-    async fn beat(&self, request: &AppendRequest, timeout: Duration) -> Result<AppendAnswer, RpcError> {
-        let answer = self
-            .peers
-            .group_call(self.to, self.group, method::BEAT, wire::encode_append(request), timeout)
-            .await
-            .map_err(rpc_error)?;
-        wire::decode_append_answer(answer).map_err(|error| NetworkError::new(&error).into())
+    /// Sends one heartbeat. The stream is kept only while each request has had its answer: a call that is
+    /// given up takes the stream with it, so answers cannot fall out of step.
+    async fn beat(&mut self, request: &AppendRequest, timeout: Duration) -> Result<AppendAnswer, RpcError> {
+        let mut stream = match self.beat_stream.take() {
+            Some(stream) => stream,
+            None => {
+                let (requests, mut queue) = mpsc::unbounded_channel();
+                let input = stream::poll_fn(move |cx| queue.poll_recv(cx));
+                let answers = self.peers.append_stream(self.to, self.group, input, timeout).await;
+                BeatStream { requests, answers: answers.map_err(rpc_error)? }
+            }
+        };
+        let ended = || RpcError::from(NetworkError::from_string("the heartbeat stream ended"));
+        stream.requests.send(wire::encode_append(request)).map_err(|_| ended())?;
+        let answer = match weir_env::time::timeout(timeout, stream.answers.message()).await {
+            Ok(Ok(Some(answer))) => answer,
+            Ok(Ok(None)) => return Err(ended()),
+            Ok(Err(status)) => return Err(rpc_error(peers::refusal(&self.to.to_string(), &status))),
+            Err(_) => return Err(NetworkError::from_string("no answer to a heartbeat").into()),
+        };
+        let answer = wire::decode_append_answer(answer).map_err(|error| NetworkError::new(&error))?;
+        if answer.is_ok() {
+            self.beat_stream = Some(stream);
+        }
+        Ok(answer)
     }
 }
 
@@ -216,7 +240,7 @@ impl Answers {
                 Ok(answer) => Some((Ok(answer), Some(this))),
                 Err(error) => Some((Err(NetworkError::new(&error).into()), None)),
             },
-            Err(status) => Some((Err(rpc_error(crate::peers::refusal("", &status))), None)),
+            Err(status) => Some((Err(rpc_error(peers::refusal("", &status))), None)),
         }
     }
 }

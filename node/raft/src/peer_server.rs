@@ -241,7 +241,6 @@ fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
 
 #[derive(Clone, Copy)]
 enum UnaryMethod {
-    Beat,
     Vote,
     PreVote,
     Transfer,
@@ -251,7 +250,6 @@ enum UnaryMethod {
 impl UnaryMethod {
     fn of(path: &str) -> Option<Self> {
         Some(match path {
-            method::BEAT => Self::Beat,
             method::VOTE => Self::Vote,
             method::PRE_VOTE => Self::PreVote,
             method::TRANSFER => Self::Transfer,
@@ -274,17 +272,6 @@ async fn answer(group: Group, method: UnaryMethod, payload: Bytes) -> Result<Byt
     let stopped = |error: &dyn std::fmt::Display| Status::unavailable(error.to_string());
     let raft = group.raft();
     Ok(match method {
-        UnaryMethod::Beat => {
-            let request = wire::decode_append(payload).map_err(malformed)?;
-            let (prev, last) = (request.prev_log_id, request.prev_log_id);
-            group.contact().claimed(request.leader_commit.as_ref());
-            let response = raft.append_entries(request).await.map_err(|error| stopped(&error))?;
-            let answer = response.into_stream_result(prev, last);
-            if answer.is_ok() {
-                group.contact().accepted();
-            }
-            wire::encode_append_answer(&answer)
-        }
         UnaryMethod::Vote => {
             let request = wire::from_bytes("vote request", &payload).map_err(malformed)?;
             wire::to_bytes(&raft.vote(request).await.map_err(|error| stopped(&error))?)

@@ -28,7 +28,7 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 30;
 pub(crate) const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 /// A silent connection is probed after this long, and given up when the probe stays unanswered.
-pub(crate) const PROBE_AFTER: Duration = Duration::from_millis(500);
+pub(crate) const PROBE_AFTER: Duration = Duration::from_millis(1000);
 pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_millis(1000);
 /// Dialing longer than this is a failure.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -45,7 +45,6 @@ pub(crate) const HEADER_KIND: &str = "weir-kind";
 /// Methods of the peer service. The paths are permanent.
 pub(crate) mod method {
     pub(crate) const APPEND: &str = "/weir.Peer/Append";
-    pub(crate) const BEAT: &str = "/weir.Peer/Beat";
     pub(crate) const VOTE: &str = "/weir.Peer/Vote";
     pub(crate) const PRE_VOTE: &str = "/weir.Peer/PreVote";
     pub(crate) const TRANSFER: &str = "/weir.Peer/Transfer";

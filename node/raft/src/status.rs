@@ -62,29 +62,9 @@ impl Publisher {
     pub(crate) async fn run(self, mut metrics: Metrics) {
         loop {
             let seen = self.publish(&metrics.borrow_and_update());
+            let published = Instant::now();
             if seen.stopped {
                 return;
-            }
-            // Within the pause only a change of leadership is worth waking for.
-            let mut changed = false;
-            let pause = weir_env::time::sleep(PUBLISH_INTERVAL);
-            tokio::pin!(pause);
-            loop {
-                tokio::select! {
-                    () = &mut pause => break,
-                    alive = metrics.changed() => {
-                        if alive.is_err() {
-                            return self.ended("raft stopped");
-                        }
-                        changed = true;
-                        if leadership_of(&metrics.borrow_and_update()) != seen.leadership {
-                            break;
-                        }
-                    }
-                }
-            }
-            if changed {
-                continue;
             }
             let expiry = async {
                 match seen.alive_until {
@@ -92,15 +72,31 @@ impl Publisher {
                     None => std::future::pending().await,
                 }
             };
-            tokio::select! {
-                alive = metrics.changed() => {
-                    if alive.is_err() {
-                        return self.ended("raft stopped");
-                    }
-                }
-                () = expiry => {}
+            let alive = tokio::select! {
+                alive = metrics.changed() => alive.is_ok(),
+                () = expiry => true,
+            };
+            if !alive || !self.pause(&mut metrics, &seen.leadership, published).await {
+                return self.ended("raft stopped");
             }
         }
+    }
+
+    /// Lets changes gather until the interval since the last publication is over. Within it only a change
+    /// of leadership is worth going on at once. `false` when the library has stopped.
+    async fn pause(&self, metrics: &mut Metrics, leadership: &Leadership, published: Instant) -> bool {
+        let pause = weir_env::time::sleep_until(published + PUBLISH_INTERVAL);
+        tokio::pin!(pause);
+        while published.elapsed() < PUBLISH_INTERVAL {
+            if leadership_of(&metrics.borrow_and_update()) != *leadership {
+                break;
+            }
+            tokio::select! {
+                () = &mut pause => break,
+                alive = metrics.changed() => if alive.is_err() { return false },
+            }
+        }
+        true
     }
 
     pub(crate) fn ended(&self, why: &str) {
