@@ -1,0 +1,98 @@
+//! The same seed twice must give the same timeline, byte for byte: else no failure could be
+//! replayed. Each run is a process of its own, so nothing that a process draws at its start
+//! (hash keys, addresses) goes unnoticed.
+
+use std::{ops::Range, path::Path, process::ExitCode};
+
+use crate::{explore, scenarios::Scenario};
+
+pub(crate) fn meta(scenario: Scenario, seeds: Range<u64>) -> ExitCode {
+    for seed in seeds {
+        match twice(scenario, seed) {
+            Ok(lines) => println!("seed {seed}: {lines} lines, equal both times"),
+            Err(Difference::Found(text)) => {
+                println!("seed {seed}: {text}");
+                return ExitCode::from(1);
+            }
+            Err(Difference::NotRun(text)) => {
+                eprintln!("seed {seed}: {text}");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Why two runs were not shown equal.
+enum Difference {
+    Found(String),
+    NotRun(String),
+}
+
+fn twice(scenario: Scenario, seed: u64) -> Result<usize, Difference> {
+    let dir = std::env::temp_dir();
+    let run = |which: &str| -> Result<String, String> {
+        let path = dir.join(format!(
+            "weir-sim-{}-{}-{seed}-{which}",
+            std::process::id(),
+            scenario.name()
+        ));
+        let text = timeline(scenario, seed, &path);
+        let _ = std::fs::remove_file(&path);
+        text
+    };
+    let first = run("a").map_err(Difference::NotRun)?;
+    let second = run("b").map_err(Difference::NotRun)?;
+    match first_difference(&first, &second) {
+        None => Ok(first.lines().count()),
+        Some(text) => Err(Difference::Found(text)),
+    }
+}
+
+fn timeline(scenario: Scenario, seed: u64, path: &Path) -> Result<String, String> {
+    let output = explore::one_seed(scenario, seed, None)
+        .and_then(|mut command| command.arg("--trace-file").arg(path).output())
+        .map_err(|error| format!("cannot run: {error}"))?;
+    std::fs::read_to_string(path).map_err(|error| {
+        format!(
+            "no timeline ({error}); {}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        )
+    })
+}
+
+/// The first line in which two timelines differ, with both versions.
+fn first_difference(first: &str, second: &str) -> Option<String> {
+    if first == second {
+        return None;
+    }
+    let mut at = 0;
+    let (mut a, mut b) = (first.lines(), second.lines());
+    loop {
+        at += 1;
+        match (a.next(), b.next()) {
+            (Some(a), Some(b)) if a == b => {}
+            (None, None) => return Some("timelines differ in line ends only".to_owned()),
+            (a, b) => {
+                return Some(format!(
+                    "timelines differ at line {at}\n  first:  {}\n  second: {}",
+                    a.unwrap_or("(ended)"),
+                    b.unwrap_or("(ended)")
+                ));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_differing_line_is_named() {
+        assert_eq!(first_difference("a\nb\n", "a\nb\n"), None);
+        assert!(first_difference("a\nb\n", "a\nc\n").is_some_and(|t| t.contains("line 2")));
+        assert!(first_difference("a\n", "a\nb\n").is_some_and(|t| t.contains("(ended)")));
+    }
+}

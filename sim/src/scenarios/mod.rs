@@ -1,0 +1,89 @@
+//! What can happen to a cluster, one file a story.
+
+mod smoke;
+
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+
+use crate::Bug;
+
+/// A story to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Scenario {
+    /// Three nodes: a leader dies, then all lose power; nothing answered may be lost.
+    Smoke,
+}
+
+impl Scenario {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Smoke => "smoke",
+        }
+    }
+
+    pub(crate) fn about(self) -> &'static str {
+        match self {
+            Self::Smoke => {
+                "clients add and read keys of every shard over a leader crash and a power loss of all"
+            }
+        }
+    }
+}
+
+/// How to run a story.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Options {
+    /// Print the timeline while it happens.
+    pub(crate) echo: bool,
+    /// A bug to plant.
+    pub(crate) bug: Option<Bug>,
+}
+
+/// What came of a run.
+pub(crate) struct Verdict {
+    /// Empty when all was well.
+    pub(crate) violations: Vec<String>,
+    /// The timeline.
+    pub(crate) lines: Vec<String>,
+    /// Digest of the timeline.
+    pub(crate) digest: u64,
+    /// Simulated time that passed.
+    pub(crate) simulated: Duration,
+    /// Real time that it took. Not part of the timeline.
+    pub(crate) real: Duration,
+    /// One line of figures.
+    pub(crate) summary: String,
+}
+
+impl Verdict {
+    pub(crate) fn print(&self, scenario: Scenario, seed: u64, bug: Option<Bug>) {
+        for violation in &self.violations {
+            println!("violation: {violation}");
+        }
+        println!(
+            "{} seed {seed}: {}; {}; digest {:016x}; {:.1} simulated s in {:.2} s ({:.0}x)",
+            scenario.name(),
+            if self.violations.is_empty() { "clean" } else { "VIOLATED" },
+            self.summary,
+            self.digest,
+            self.simulated.as_secs_f64(),
+            self.real.as_secs_f64(),
+            self.simulated.as_secs_f64() / self.real.as_secs_f64().max(1e-6),
+        );
+        if !self.violations.is_empty() {
+            println!("replay: {}", crate::explore::replay_command(scenario, seed, bug));
+        }
+    }
+}
+
+/// Runs one seed on the calling thread.
+pub(crate) fn run(scenario: Scenario, seed: u64, options: Options) -> Verdict {
+    #[expect(clippy::disallowed_methods, reason = "measures the simulator, not the simulated")]
+    let started = Instant::now();
+    let mut verdict = match scenario {
+        Scenario::Smoke => smoke::run(seed, options),
+    };
+    verdict.real = started.elapsed();
+    verdict
+}
