@@ -13,6 +13,8 @@ use turmoil::net::TcpStream;
 use weir_resp::{Value, decode_value, encode_command};
 use weir_stream::key_slot;
 
+use crate::net::{Grid, dial};
+
 /// Redirects followed, nodes tried and waits taken for one command before it counts as refused.
 const ATTEMPTS_MAX: usize = 12;
 
@@ -33,6 +35,7 @@ pub(crate) struct Client {
     rng: StdRng,
     /// Where each slot was last found.
     slots: BTreeMap<u16, String>,
+    grid: Grid,
     connections: BTreeMap<String, Connection>,
 }
 
@@ -52,11 +55,12 @@ enum Attempt {
 
 impl Client {
     /// A client that knows the cluster by these `host:port`s.
-    pub(crate) fn new(nodes: Vec<String>, seed: u64) -> Self {
+    pub(crate) fn new(nodes: Vec<String>, grid: Grid, seed: u64) -> Self {
         Self {
             nodes,
             rng: StdRng::seed_from_u64(seed),
             slots: BTreeMap::new(),
+            grid,
             connections: BTreeMap::new(),
         }
     }
@@ -113,7 +117,7 @@ impl Client {
     async fn attempt(&mut self, at: &str, args: &[&[u8]], patience: Duration) -> Attempt {
         let mut connection = match self.connections.remove(at) {
             Some(connection) => connection,
-            None => match timeout(patience, TcpStream::connect(at)).await {
+            None => match timeout(patience, dial(&self.grid, at)).await {
                 Ok(Ok(stream)) => Connection { stream, buffer: BytesMut::new() },
                 Ok(Err(error)) => return Attempt::NotSent(format!("{at}: {error}")),
                 Err(_) => return Attempt::NotSent(format!("{at}: no connection in time")),

@@ -95,6 +95,11 @@ impl SimDisk {
         lock(&self.0).halt_in = Some(changes);
     }
 
+    /// Takes back an order to stop that has not been carried out yet.
+    pub(crate) fn call_off_halt(&self) {
+        lock(&self.0).halt_in = None;
+    }
+
     /// Whether the stop that was ordered has happened.
     pub(crate) fn halted(&self) -> bool {
         lock(&self.0).halted

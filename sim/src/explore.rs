@@ -58,7 +58,6 @@ pub(crate) fn one_seed(scenario: Scenario, seed: u64, bug: Option<Bug>) -> std::
     Ok(command)
 }
 
-#[expect(clippy::disallowed_methods, reason = "measures the simulator, not the simulated")]
 pub(crate) fn explore(
     scenario: Scenario,
     seeds: Range<u64>,

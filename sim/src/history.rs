@@ -65,6 +65,7 @@ struct Inner {
     reads: Vec<Read>,
     /// What each key held at the very end.
     last: BTreeMap<String, Vec<Entry>>,
+    damaged: Vec<String>,
 }
 
 impl History {
@@ -80,6 +81,11 @@ impl History {
         lock(&self.0).last.insert(key.to_owned(), entries);
     }
 
+    /// An entry whose fields are not the ones that were sent.
+    pub(crate) fn damaged(&self, what: String) {
+        lock(&self.0).damaged.push(what);
+    }
+
     /// A frozen copy for the checks.
     pub(crate) fn frozen(&self) -> Frozen {
         let inner = lock(&self.0);
@@ -87,6 +93,7 @@ impl History {
             adds: inner.adds.clone(),
             reads: inner.reads.clone(),
             last: inner.last.clone(),
+            damaged: inner.damaged.clone(),
         }
     }
 }
@@ -97,6 +104,7 @@ pub(crate) struct Frozen {
     pub(crate) adds: Vec<Add>,
     pub(crate) reads: Vec<Read>,
     pub(crate) last: BTreeMap<String, Vec<Entry>>,
+    pub(crate) damaged: Vec<String>,
 }
 
 impl Frozen {

@@ -11,6 +11,7 @@
 
 mod client;
 mod clock;
+mod cluster;
 mod disk;
 mod explore;
 mod faults;
@@ -21,6 +22,7 @@ mod net;
 mod scenarios;
 mod spawn;
 mod trace;
+mod workload;
 mod world;
 
 #[cfg(not(tokio_unstable))]

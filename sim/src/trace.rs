@@ -53,6 +53,11 @@ impl Trace {
         lock(&self.0).now
     }
 
+    /// The time inside the current step if a host is running, else [`Self::now`].
+    pub(crate) fn precise_now(&self) -> Duration {
+        turmoil::sim_elapsed().unwrap_or_else(|| self.now())
+    }
+
     /// Adds a line about `who` (a node, a client, `world`).
     pub(crate) fn line(&self, who: &str, what: impl std::fmt::Display) {
         // Host code knows its time to the microsecond; the world moves in whole ticks.

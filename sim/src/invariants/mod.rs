@@ -11,7 +11,7 @@ use crate::history::Frozen;
 
 /// All checks that need only what clients saw.
 pub(crate) fn of_history(history: &Frozen) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut found = history.damaged.clone();
     found.extend(no_acked_entry_lost::check(history));
     found.extend(refused_means_absent::check(history));
     found.extend(ids_increase::check(history));

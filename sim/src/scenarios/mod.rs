@@ -1,6 +1,7 @@
 //! What can happen to a cluster, one file a story.
 
 mod smoke;
+mod wal;
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +14,15 @@ use crate::Bug;
 pub(crate) enum Scenario {
     /// Three nodes: a leader dies, then all lose power; nothing answered may be lost.
     Smoke,
+    /// One log under kills, power losses and disk faults.
+    Wal,
 }
 
 impl Scenario {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Smoke => "smoke",
+            Self::Wal => "wal",
         }
     }
 
@@ -27,6 +31,7 @@ impl Scenario {
             Self::Smoke => {
                 "clients add and read keys of every shard over a leader crash and a power loss of all"
             }
+            Self::Wal => "one log, many groups: kills, power losses, failed syncs, flipped bits",
         }
     }
 }
@@ -79,10 +84,10 @@ impl Verdict {
 
 /// Runs one seed on the calling thread.
 pub(crate) fn run(scenario: Scenario, seed: u64, options: Options) -> Verdict {
-    #[expect(clippy::disallowed_methods, reason = "measures the simulator, not the simulated")]
     let started = Instant::now();
     let mut verdict = match scenario {
         Scenario::Smoke => smoke::run(seed, options),
+        Scenario::Wal => wal::run(seed, options),
     };
     verdict.real = started.elapsed();
     verdict
