@@ -51,6 +51,7 @@ pub(crate) struct World {
     clients: Vec<String>,
     seed: u64,
     traffic_marked: Duration,
+    held: bool,
 }
 
 impl World {
@@ -79,6 +80,7 @@ impl World {
             clients: Vec::new(),
             seed,
             traffic_marked: Duration::ZERO,
+            held: false,
         }
     }
 
@@ -237,6 +239,29 @@ impl World {
         node.power = Power::On;
         self.grid.set(&name, Power::On);
         self.sim.bounce(name.as_str());
+    }
+
+    /// Holds back every message to and from the node, as a network would that loses and resends.
+    pub(crate) fn hold_node(&mut self, index: usize) {
+        let name = self.nodes[index].name.clone();
+        self.trace.line(&name, "cut off");
+        for other in self.others(index) {
+            self.sim.hold(name.as_str(), other.as_str());
+        }
+        self.held = true;
+    }
+
+    /// Delivers what was held back; nobody is cut off any more.
+    pub(crate) fn unhold_all(&mut self) {
+        if !std::mem::take(&mut self.held) {
+            return;
+        }
+        self.trace.line("world", "nobody is cut off");
+        for index in 0..self.nodes.len() {
+            for other in self.others(index) {
+                self.sim.release(self.nodes[index].name.as_str(), other.as_str());
+            }
+        }
     }
 
     /// Sets the skew of the node's wall clock.

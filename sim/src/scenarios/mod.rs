@@ -1,5 +1,6 @@
 //! What can happen to a cluster, one file a story.
 
+mod raft;
 mod smoke;
 mod wal;
 
@@ -14,6 +15,8 @@ use crate::Bug;
 pub(crate) enum Scenario {
     /// Three nodes: a leader dies, then all lose power; nothing answered may be lost.
     Smoke,
+    /// Three Raft groups over a toy state under kills, power losses and cuts.
+    Raft,
     /// One log under kills, power losses and disk faults.
     Wal,
 }
@@ -22,6 +25,7 @@ impl Scenario {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Smoke => "smoke",
+            Self::Raft => "raft",
             Self::Wal => "wal",
         }
     }
@@ -31,6 +35,7 @@ impl Scenario {
             Self::Smoke => {
                 "clients add and read keys of every shard over a leader crash and a power loss of all"
             }
+            Self::Raft => "three replicas of a toy state: kills, power losses, isolation",
             Self::Wal => "one log, many groups: kills, power losses, failed syncs, flipped bits",
         }
     }
@@ -87,6 +92,7 @@ pub(crate) fn run(scenario: Scenario, seed: u64, options: Options) -> Verdict {
     let started = Instant::now();
     let mut verdict = match scenario {
         Scenario::Smoke => smoke::run(seed, options),
+        Scenario::Raft => raft::run(seed, options),
         Scenario::Wal => wal::run(seed, options),
     };
     verdict.real = started.elapsed();
