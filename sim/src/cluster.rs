@@ -52,9 +52,8 @@ impl Cluster {
             world.add_node(name, move |env| {
                 let (config, window) = (config.clone(), window.clone());
                 async move {
-                    let running = weir_server::run::start_node(env, config)
-                        .await
-                        .map_err(|error| error.to_string())?;
+                    let running =
+                        weir_server::run::start_node(env, config).await.map_err(|error| error.to_string())?;
                     *lock(&window) = Arc::downgrade(running.node());
                     running.stopped().await.map_err(|error| error.to_string())
                 }
@@ -86,9 +85,10 @@ impl Cluster {
     pub(crate) fn leader_of(&self, shard: u32) -> Option<usize> {
         (0..self.windows.len()).find(|index| {
             self.node(*index).is_some_and(|node| {
-                node.shards.all().iter().any(|replica| {
-                    replica.id().0 == shard && replica.group().status().borrow().is_leader
-                })
+                node.shards
+                    .all()
+                    .iter()
+                    .any(|replica| replica.id().0 == shard && replica.group().status().borrow().is_leader)
             })
         })
     }

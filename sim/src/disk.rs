@@ -106,19 +106,17 @@ impl SimDisk {
     }
 
     /// Lets `syncs` more syncs succeed and fails the one after.
-    #[cfg_attr(not(test), expect(dead_code, reason = "drawn by the disk fault scenario"))]
     pub(crate) fn fail_sync_after(&self, syncs: u64) {
         lock(&self.0).fail_sync_in = Some(syncs);
     }
 
     /// Bounds the disk.
-    #[cfg_attr(not(test), expect(dead_code, reason = "drawn by the disk fault scenario"))]
+    #[cfg(test)]
     pub(crate) fn set_capacity(&self, bytes: u64) {
         lock(&self.0).capacity_bytes = bytes;
     }
 
     /// Flips a random bit in a file whose path `pick` accepts; answers which one.
-    #[cfg_attr(not(test), expect(dead_code, reason = "drawn by the disk fault scenario"))]
     pub(crate) fn flip_a_bit(&self, pick: impl Fn(&Path) -> bool) -> Option<(PathBuf, usize)> {
         let State { medium, rng, .. } = &mut *lock(&self.0);
         let mut files = medium.files();

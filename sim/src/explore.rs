@@ -30,10 +30,7 @@ pub(crate) fn parse_range(text: &str) -> Result<Range<u64>, String> {
 pub(crate) fn replay_command(scenario: Scenario, seed: u64, bug: Option<Bug>) -> String {
     let bug = bug.and_then(|bug| bug.to_possible_value());
     let bug = bug.map_or_else(String::new, |bug| format!(" --break {}", bug.get_name()));
-    format!(
-        "cargo run --release --bin weir-sim -- run {} --seed {seed}{bug} --trace",
-        scenario.name()
-    )
+    format!("cargo run --release --bin weir-sim -- run {} --seed {seed}{bug} --trace", scenario.name())
 }
 
 /// Writes the timeline to a file.
@@ -78,9 +75,8 @@ pub(crate) fn explore(
         while running.len() < jobs
             && let Some(seed) = left.next()
         {
-            let child = one_seed(scenario, seed, bug).and_then(|mut command| {
-                command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
-            });
+            let child = one_seed(scenario, seed, bug)
+                .and_then(|mut command| command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn());
             match child {
                 Ok(child) => running.insert(seed, child),
                 Err(error) => {

@@ -11,6 +11,8 @@ pub(crate) enum Fault {
     CrashLeader { shard: u32, how: Crash, down_ms: u64 },
     /// All machines lose power together; each comes back on its own.
     PowerLossOfAll { down_ms: Vec<u64> },
+    /// A node's wall clock jumps to this far from the true time.
+    ClockJump { node: usize, skew_ms: i64 },
 }
 
 /// The way a process dies.
@@ -29,7 +31,8 @@ pub(crate) enum Crash {
 /// A fault and the time after the start of the work at which it strikes.
 pub(crate) type Scheduled = (Duration, Fault);
 
-/// The smoke story: a leader crash, a power loss of all, and maybe a leader crash again.
+/// The smoke story: a leader crash, a power loss of all, maybe a leader crash again, and maybe a
+/// clock that jumps at some moment.
 pub(crate) fn smoke_schedule(rng: &mut StdRng, nodes: usize, shards: u32) -> Vec<Scheduled> {
     let mut at_ms = 0;
     let mut schedule = Vec::new();
@@ -47,6 +50,12 @@ pub(crate) fn smoke_schedule(rng: &mut StdRng, nodes: usize, shards: u32) -> Vec
     if rng.random_bool(0.5) {
         at_ms += rng.random_range(500..4000);
         schedule.push((at_ms, crash(rng)));
+    }
+    if rng.random_bool(0.5) {
+        let skew_ms = rng.random_range(-5000..5000);
+        let jump = Fault::ClockJump { node: rng.random_range(0..nodes), skew_ms };
+        schedule.push((rng.random_range(0..=at_ms), jump));
+        schedule.sort_by_key(|(at_ms, _)| *at_ms);
     }
     schedule.into_iter().map(|(at_ms, fault)| (Duration::from_millis(at_ms), fault)).collect()
 }

@@ -26,7 +26,9 @@ mod workload;
 mod world;
 
 #[cfg(not(tokio_unstable))]
-compile_error!("build with --cfg tokio_unstable (see .cargo/config.toml): without it a seed does not fix tokio's choices");
+compile_error!(
+    "build with --cfg tokio_unstable (see .cargo/config.toml): without it a seed does not fix tokio's choices"
+);
 
 use std::process::ExitCode;
 
@@ -98,7 +100,8 @@ pub(crate) enum Bug {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run { scenario, seed, trace, trace_file, bug } => {
-            let verdict = scenarios::run(scenario, seed, scenarios::Options { echo: trace, bug });
+            let verdict =
+                scenarios::run(scenario, seed, scenarios::Options { echo: trace, bug, brief: false });
             if let Some(path) = trace_file
                 && let Err(error) = explore::save(&path, &verdict)
             {
@@ -108,9 +111,7 @@ fn main() -> ExitCode {
             verdict.print(scenario, seed, bug);
             if verdict.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) }
         }
-        Command::Explore { scenario, seeds, jobs, bug } => {
-            explore::explore(scenario, seeds, jobs, bug)
-        }
+        Command::Explore { scenario, seeds, jobs, bug } => explore::explore(scenario, seeds, jobs, bug),
         Command::Meta { scenario, seeds } => meta::meta(scenario, seeds),
         Command::List => {
             for scenario in Scenario::value_variants() {

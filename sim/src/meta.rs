@@ -32,11 +32,7 @@ enum Difference {
 fn twice(scenario: Scenario, seed: u64) -> Result<usize, Difference> {
     let dir = std::env::temp_dir();
     let run = |which: &str| -> Result<String, String> {
-        let path = dir.join(format!(
-            "weir-sim-{}-{}-{seed}-{which}",
-            std::process::id(),
-            scenario.name()
-        ));
+        let path = dir.join(format!("weir-sim-{}-{}-{seed}-{which}", std::process::id(), scenario.name()));
         let text = timeline(scenario, seed, &path);
         let _ = std::fs::remove_file(&path);
         text
@@ -54,11 +50,7 @@ fn timeline(scenario: Scenario, seed: u64, path: &Path) -> Result<String, String
         .and_then(|mut command| command.arg("--trace-file").arg(path).output())
         .map_err(|error| format!("cannot run: {error}"))?;
     std::fs::read_to_string(path).map_err(|error| {
-        format!(
-            "no timeline ({error}); {}: {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        )
+        format!("no timeline ({error}); {}: {}", output.status, String::from_utf8_lossy(&output.stderr))
     })
 }
 

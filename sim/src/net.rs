@@ -136,11 +136,7 @@ impl Stream for SimStream {
 }
 
 impl AsyncRead for SimStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<Result<()>> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<Result<()>> {
         if self.disk.halted() {
             return Poll::Pending;
         }
@@ -149,11 +145,7 @@ impl AsyncRead for SimStream {
 }
 
 impl AsyncWrite for SimStream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<Result<usize>> {
         if self.disk.halted() {
             return Poll::Pending;
         }

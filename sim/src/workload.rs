@@ -1,12 +1,7 @@
 //! What the clients do: add unique values to streams and read the newest entries back, until told
 //! to stop; then, with all faults over, add once more to every key and read everything.
 
-use std::{
-    cell::Cell,
-    collections::BTreeSet,
-    rc::Rc,
-    time::Duration,
-};
+use std::{cell::Cell, collections::BTreeSet, rc::Rc, time::Duration};
 
 use rand::Rng;
 use tokio::{task::spawn_local, time::sleep};
@@ -60,9 +55,8 @@ impl Workload {
         while self.phase.get() < Phase::Work {
             sleep(Duration::from_millis(1)).await;
         }
-        let workers: Vec<_> = (1..=self.clients)
-            .map(|index| spawn_local(Worker::new(&self, index).work()))
-            .collect();
+        let workers: Vec<_> =
+            (1..=self.clients).map(|index| spawn_local(Worker::new(&self, index).work())).collect();
         for worker in workers {
             worker.await?;
         }
@@ -136,15 +130,8 @@ impl Worker {
         let value = format!("{}.{}", self.name, self.sent);
         let called = self.all.trace.precise_now();
         let padding = padding_of(&value);
-        let args: [&[u8]; 7] = [
-            b"XADD",
-            key.as_bytes(),
-            b"*",
-            b"v",
-            value.as_bytes(),
-            b"padding",
-            padding.as_bytes(),
-        ];
+        let args: [&[u8]; 7] =
+            [b"XADD", key.as_bytes(), b"*", b"v", value.as_bytes(), b"padding", padding.as_bytes()];
         let answer = self.client.call(key, &args, patience).await;
         let end = match answer {
             Answer::Value(value) => match value.bytes().and_then(|text| parse_id(text)) {
@@ -167,8 +154,7 @@ impl Worker {
     async fn read(&mut self, key: &str, count: usize, patience: Duration) {
         let called = self.all.trace.precise_now();
         let count_text = count.to_string();
-        let args: [&[u8]; 6] =
-            [b"XREVRANGE", key.as_bytes(), b"+", b"-", b"COUNT", count_text.as_bytes()];
+        let args: [&[u8]; 6] = [b"XREVRANGE", key.as_bytes(), b"+", b"-", b"COUNT", count_text.as_bytes()];
         let answer = self.client.call(key, &args, patience).await;
         let ended = self.all.trace.precise_now();
         let mut entries = match self.entries(key, &answer) {
@@ -180,10 +166,9 @@ impl Worker {
         };
         entries.reverse();
         let newest = entries.last().map_or("nothing", |entry| entry.value.as_str());
-        self.all.trace.line(
-            &self.name,
-            format_args!("XREVRANGE {key} {count} > {} up to {newest}", entries.len()),
-        );
+        self.all
+            .trace
+            .line(&self.name, format_args!("XREVRANGE {key} {count} > {} up to {newest}", entries.len()));
         let key = key.to_owned();
         self.all.history.read(Read { client: self.index, key, called, ended, count, entries });
     }
@@ -195,10 +180,9 @@ impl Worker {
             let answer = self.client.call(key, &args, Duration::from_secs(2)).await;
             match self.entries(key, &answer) {
                 Ok(entries) => {
-                    self.all.trace.line(
-                        &self.name,
-                        format_args!("{key} holds {} entries at the end", entries.len()),
-                    );
+                    self.all
+                        .trace
+                        .line(&self.name, format_args!("{key} holds {} entries at the end", entries.len()));
                     self.all.history.last(key, entries);
                     return;
                 }
@@ -273,10 +257,8 @@ mod tests {
     fn keys_cover_every_shard() {
         let keys = keys_of_every_shard(3, 2);
         assert_eq!(keys.len(), 6);
-        let mut parts: Vec<u32> = keys
-            .iter()
-            .map(|key| u32::from(weir_stream::key_slot(key.as_bytes()).0) * 3 / 16384)
-            .collect();
+        let mut parts: Vec<u32> =
+            keys.iter().map(|key| u32::from(weir_stream::key_slot(key.as_bytes()).0) * 3 / 16384).collect();
         parts.sort_unstable();
         assert_eq!(parts, [0, 0, 1, 1, 2, 2]);
     }

@@ -57,6 +57,7 @@ pub(crate) struct World {
 impl World {
     /// An empty world in which everything follows from `seed`.
     pub(crate) fn new(seed: u64, trace: Trace) -> Self {
+        weir_raft::seed_rng(seed);
         let mut rng = StdRng::seed_from_u64(seed);
         let latency_ms_max = *pick(&mut rng, &[1, 2, 4, 10]);
         let sim = turmoil::Builder::new()
@@ -85,11 +86,7 @@ impl World {
     }
 
     /// Adds a machine and starts its software; `boot` is called again at every restart.
-    pub(crate) fn add_node<F>(
-        &mut self,
-        name: &str,
-        boot: impl Fn(Env) -> F + 'static,
-    ) -> usize
+    pub(crate) fn add_node<F>(&mut self, name: &str, boot: impl Fn(Env) -> F + 'static) -> usize
     where
         F: Future<Output = Result<(), String>> + 'static,
     {
@@ -99,11 +96,7 @@ impl World {
         let rng = SimRng::new(self.derived_seed());
         let env = Env {
             clock: Arc::new(SimClock { skew_ms: skew_ms.clone(), trace: self.trace.clone() }),
-            net: Arc::new(SimNet {
-                grid: self.grid.clone(),
-                disk: disk.clone(),
-                trace: self.trace.clone(),
-            }),
+            net: Arc::new(SimNet { grid: self.grid.clone(), disk: disk.clone(), trace: self.trace.clone() }),
             disk: Arc::new(disk.clone()),
             rng: Arc::new(rng.clone()),
             spawn: Arc::new(SimSpawn { rng, disk_delay_ms_max: self.rng.random_range(0..=3) }),
@@ -135,11 +128,7 @@ impl World {
     }
 
     /// Adds a host that runs `future`, whose end counts for [`Self::step`].
-    pub(crate) fn add_client(
-        &mut self,
-        name: &str,
-        future: impl Future<Output = turmoil::Result> + 'static,
-    ) {
+    pub(crate) fn add_client(&mut self, name: &str, future: impl Future<Output = turmoil::Result> + 'static) {
         self.clients.push(name.to_owned());
         self.sim.client(name, future);
     }
@@ -265,7 +254,6 @@ impl World {
     }
 
     /// Sets the skew of the node's wall clock.
-    #[cfg_attr(not(test), expect(dead_code, reason = "drawn by the clock scenario"))]
     pub(crate) fn set_skew(&mut self, index: usize, skew_ms: i64) {
         let node = &self.nodes[index];
         self.trace.line(&node.name, format_args!("wall clock off by {skew_ms} ms"));

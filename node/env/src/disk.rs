@@ -22,6 +22,24 @@ pub trait Disk: Send + Sync {
     /// Creates a directory and its missing parents. An existing one is fine.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
 
+    /// Creates a directory and its missing parents, and returns once they survive a power loss. Parents that were
+    /// there are synced too: a process before this one may have made them and died before it could do so. Where that
+    /// is not allowed they are left alone.
+    fn create_dir_durable(&self, path: &Path) -> io::Result<()> {
+        let mut new = path.ancestors().take_while(|dir| !self.exists(dir)).count();
+        self.create_dir_all(path)?;
+        for dir in path.ancestors().filter(|dir| !dir.as_os_str().is_empty()) {
+            let Some(parent) = dir.parent() else { break };
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            match self.sync_dir(parent) {
+                Err(e) if new == 0 && e.kind() == io::ErrorKind::PermissionDenied => {}
+                done => done?,
+            }
+            new = new.saturating_sub(1);
+        }
+        Ok(())
+    }
+
     /// The names in a directory, sorted.
     fn read_dir(&self, path: &Path) -> io::Result<Vec<String>>;
 

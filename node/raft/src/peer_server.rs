@@ -131,6 +131,8 @@ async fn serve_connection(service: Arc<PeerService>, stream: Connection) {
         async move { Ok::<_, Infallible>(service.handle(request).await) }
     });
     let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        // Nobody reads it, and it is wall time on the wire: runs of one seed would differ.
+        .auto_date_header(false)
         .timer(TokioTimer::new())
         .keep_alive_interval(PROBE_AFTER * 4)
         .keep_alive_timeout(PROBE_TIMEOUT * 2)

@@ -108,7 +108,7 @@ impl DataDir {
     /// # Errors
     /// It cannot be written, or another process uses it.
     pub fn claim(env: &Env, path: &Path) -> Result<DataDir, Error> {
-        env.disk.create_dir_all(path).map_err(|e| data_dir_error(path, "cannot be created", &e))?;
+        env.disk.create_dir_durable(path).map_err(|e| data_dir_error(path, "cannot be created", &e))?;
         // Before the claim leaves a file in what may be somebody else's.
         check_ours(env, path)?;
         let lock = env.disk.lock_dir(path).map_err(|e| data_dir_error(path, "cannot be claimed", &e))?;

@@ -152,14 +152,7 @@ pub(crate) fn open(env: &Env, dir: &Path, options: WalOptions) -> Result<Opened,
 
 /// Creates a directory and its missing parents, so that they survive a power loss.
 pub(crate) fn create_dir(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
-    let missing: Vec<&Path> = dir.ancestors().take_while(|path| !disk.exists(path)).collect();
-    disk.create_dir_all(dir).map_err(|e| Error::io("create", dir, e))?;
-    for path in missing.into_iter().rev() {
-        let parent =
-            path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-        disk.sync_dir(parent).map_err(|e| Error::io("sync", parent, e))?;
-    }
-    Ok(())
+    disk.create_dir_durable(dir).map_err(|e| Error::io("create", dir, e))
 }
 
 /// Sorts the segment files into those that make up the log and those that an earlier recovery cut off.

@@ -142,15 +142,12 @@ enum NameChange {
 impl NameChange {
     /// The directory whose sync makes this durable.
     fn directory(&self) -> &Path {
-        let (Self::Create { path, .. } | Self::Remove { path } | Self::Rename { to: path, .. }) =
-            self;
-        path.parent().unwrap_or(Path::new("/"))
+        let (Self::Create { path, .. } | Self::Remove { path } | Self::Rename { to: path, .. }) = self;
+        parent_of(path)
     }
 
     fn apply(self, names: &mut BTreeMap<PathBuf, Node>) {
-        let parent_exists = |names: &BTreeMap<PathBuf, Node>, path: &Path| {
-            is_dir(names, path.parent().unwrap_or(Path::new("/")))
-        };
+        let parent_exists = |names: &BTreeMap<PathBuf, Node>, path: &Path| is_dir(names, parent_of(path));
         match self {
             Self::Create { path, node } => {
                 if parent_exists(names, &path) {
@@ -172,6 +169,11 @@ impl NameChange {
 
 fn is_dir(names: &BTreeMap<PathBuf, Node>, path: &Path) -> bool {
     path.parent().is_none() || matches!(names.get(path), Some(Node::Dir))
+}
+
+/// The directory that a name is in; the root is its own.
+fn parent_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(path)
 }
 
 /// One disk with its filesystem.
@@ -201,10 +203,7 @@ impl Medium {
         }
         self.expect_parent(path)?;
         let inode = Arc::new(Mutex::new(Inode::default()));
-        self.change(NameChange::Create {
-            path: path.to_owned(),
-            node: Node::File(Arc::clone(&inode)),
-        });
+        self.change(NameChange::Create { path: path.to_owned(), node: Node::File(Arc::clone(&inode)) });
         Ok(inode)
     }
 
@@ -335,7 +334,7 @@ impl Medium {
         // A file whose directory did not survive is unreachable.
         let dirs: Vec<PathBuf> = self.stable.keys().cloned().collect();
         for path in dirs {
-            if !is_dir(&self.stable, path.parent().unwrap_or(Path::new("/"))) {
+            if !is_dir(&self.stable, parent_of(&path)) {
                 self.stable.remove(&path);
             }
         }
@@ -353,7 +352,7 @@ impl Medium {
     }
 
     fn expect_parent(&self, path: &Path) -> Result<()> {
-        let parent = path.parent().unwrap_or(Path::new("/"));
+        let parent = parent_of(path);
         if is_dir(&self.live, parent) { Ok(()) } else { Err(about(ErrorKind::NotFound, parent)) }
     }
 

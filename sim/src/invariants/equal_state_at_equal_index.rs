@@ -8,20 +8,11 @@ pub(crate) struct States(BTreeMap<(u32, u64), (u64, String)>);
 
 impl States {
     /// Notes the hash of `node`'s replica.
-    pub(crate) fn saw(
-        &mut self,
-        shard: u32,
-        applied: u64,
-        hash: u64,
-        node: &str,
-    ) -> Result<(), String> {
-        let (first, by) =
-            self.0.entry((shard, applied)).or_insert_with(|| (hash, node.to_owned()));
+    pub(crate) fn saw(&mut self, shard: u32, applied: u64, hash: u64, node: &str) -> Result<(), String> {
+        let (first, by) = self.0.entry((shard, applied)).or_insert_with(|| (hash, node.to_owned()));
         if *first == hash {
             return Ok(());
         }
-        Err(format!(
-            "shard {shard} at index {applied}: {by} has state {first:016x}, {node} has {hash:016x}"
-        ))
+        Err(format!("shard {shard} at index {applied}: {by} has state {first:016x}, {node} has {hash:016x}"))
     }
 }

@@ -63,11 +63,9 @@ mod tests {
 
     #[test]
     fn only_adds_that_do_not_overlap_are_ordered() {
-        let overlapping =
-            Frozen { adds: vec![add(0, 10, (2, 0)), add(5, 12, (1, 0))], ..Frozen::default() };
+        let overlapping = Frozen { adds: vec![add(0, 10, (2, 0)), add(5, 12, (1, 0))], ..Frozen::default() };
         assert!(check(&overlapping).is_empty());
-        let after =
-            Frozen { adds: vec![add(0, 10, (2, 0)), add(11, 12, (1, 0))], ..Frozen::default() };
+        let after = Frozen { adds: vec![add(0, 10, (2, 0)), add(11, 12, (1, 0))], ..Frozen::default() };
         assert_eq!(check(&after).len(), 1);
     }
 }

@@ -33,10 +33,8 @@ pub(crate) fn check(history: &Frozen) -> Vec<String> {
                 }
                 Err(why) => found.push(describe(read, &why)),
             }
-            if let Some(entry) = read
-                .entries
-                .iter()
-                .find(|e| called.get(e.value.as_str()).is_some_and(|at| *at > read.ended))
+            if let Some(entry) =
+                read.entries.iter().find(|e| called.get(e.value.as_str()).is_some_and(|at| *at > read.ended))
             {
                 found.push(describe(read, &format!("saw {} before it was sent", entry.value)));
             }
@@ -78,11 +76,7 @@ fn prefix_length<'a>(
     }
     let expected: Vec<&str> = all.take(wanted).collect();
     let got: Vec<&str> = read.entries.iter().map(|e| e.value.as_str()).collect();
-    if expected == got {
-        Ok(length)
-    } else {
-        Err(format!("saw {got:?} where the stream holds {expected:?}"))
-    }
+    if expected == got { Ok(length) } else { Err(format!("saw {got:?} where the stream holds {expected:?}")) }
 }
 
 fn describe(read: &Read, why: &str) -> String {

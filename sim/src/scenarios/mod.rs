@@ -48,6 +48,8 @@ pub(crate) struct Options {
     pub(crate) echo: bool,
     /// A bug to plant.
     pub(crate) bug: Option<Bug>,
+    /// Fewer faults, for tests of unoptimized builds.
+    pub(crate) brief: bool,
 }
 
 /// What came of a run.
@@ -97,4 +99,52 @@ pub(crate) fn run(scenario: Scenario, seed: u64, options: Options) -> Verdict {
     };
     verdict.real = started.elapsed();
     verdict
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn violations(scenario: Scenario, seed: u64, bug: Option<Bug>) -> Vec<String> {
+        run(scenario, seed, Options { echo: false, bug, brief: true }).violations
+    }
+
+    #[test]
+    fn a_cluster_survives_a_leader_crash_and_a_power_loss_of_all() {
+        assert_eq!(violations(Scenario::Smoke, 1, None), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_cluster_that_does_not_sync_is_caught_within_five_seeds() {
+        let caught = (1..=5).any(|seed| !violations(Scenario::Smoke, seed, Some(Bug::Fsync)).is_empty());
+        assert!(caught);
+    }
+
+    #[test]
+    fn a_log_survives_kills_power_losses_and_damage() {
+        for seed in 1..=5 {
+            assert_eq!(violations(Scenario::Wal, seed, None), Vec::<String>::new(), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_does_not_sync_is_caught_within_five_seeds() {
+        let caught = (1..=5).any(|seed| !violations(Scenario::Wal, seed, Some(Bug::Fsync)).is_empty());
+        assert!(caught);
+    }
+
+    #[test]
+    fn replicas_agree_over_crashes_and_isolation() {
+        assert_eq!(violations(Scenario::Raft, 1, None), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_seed_repeats_itself_in_every_byte() {
+        let timeline = || run(Scenario::Smoke, 2, Options::default()).lines;
+        // A thread each: some libraries keep per-thread random state.
+        let run_alone = || std::thread::spawn(timeline).join().unwrap_or_default();
+        let first = run_alone();
+        assert!(!first.is_empty());
+        assert_eq!(first, run_alone());
+    }
 }

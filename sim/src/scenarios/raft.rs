@@ -15,8 +15,8 @@ use bytes::Bytes;
 use rand::Rng;
 use weir_env::{Env, time};
 use weir_raft::{
-    CallFrom, Committed, Fate, Group, GroupOptions, Nonce, PeerHandler, PeerIdentity, Peers,
-    RaftTimings, Registry, SnapshotSink, SnapshotSource, StateMachine, serve_peers,
+    CallFrom, Committed, Fate, Group, GroupOptions, Nonce, PeerHandler, PeerIdentity, Peers, RaftTimings,
+    Registry, SnapshotSink, SnapshotSource, StateMachine, serve_peers,
 };
 use weir_store::{GroupId, LogPosition, SnapshotStore, Wal, WalOptions};
 
@@ -53,7 +53,8 @@ pub(super) fn run(seed: u64, options: Options) -> Verdict {
             node.disk.switch_sync_off();
         }
     }
-    let mut story = Story { world, ledger, groups, leaders: Leaders::default() };
+    let faults = if options.brief { 2 } else { world.rng.random_range(3..10) };
+    let mut story = Story { world, ledger, groups, faults, leaders: Leaders::default() };
     let mut violations = Vec::new();
     if let Err(why) = story.tell() {
         violations.push(why);
@@ -86,14 +87,14 @@ struct Story {
     world: World,
     ledger: Arc<Mutex<Ledger>>,
     groups: Vec<Window>,
+    faults: usize,
     leaders: Leaders,
 }
 
 impl Story {
     fn tell(&mut self) -> Result<(), String> {
-        self.run_for(3_000)?;
-        let faults = self.world.rng.random_range(3..10);
-        for _ in 0..faults {
+        self.run_for(2_000)?;
+        for _ in 0..self.faults {
             self.fault()?;
         }
         self.world.trace.line("world", "no more faults");
@@ -105,7 +106,7 @@ impl Story {
             }
         }
         // Proposers go on for a while, then stop; the replicas must become equal and complete.
-        self.run_for(3_000)?;
+        self.run_for(2_000)?;
         lock(&self.ledger).stop = true;
         let end = self.world.now() + Duration::from_secs(20);
         while !self.is_level() {
@@ -141,8 +142,7 @@ impl Story {
             0 | 1 => self.world.kill(node),
             2 => self.world.power_off(node),
             3..=5 => {
-                let (changes, power) =
-                    (self.world.rng.random_range(0..20), self.world.rng.random_bool(0.5));
+                let (changes, power) = (self.world.rng.random_range(0..20), self.world.rng.random_bool(0.5));
                 self.world.halt(node, changes, power);
             }
             6 | 7 => {
@@ -210,8 +210,7 @@ impl Story {
                 Some((status.last_index, status.committed, status.applied))
             })
             .collect();
-        statuses.len() == self.groups.len()
-            && statuses.iter().all(|s| *s == statuses[0] && s.0 == s.2)
+        statuses.len() == self.groups.len() && statuses.iter().all(|s| *s == statuses[0] && s.0 == s.2)
     }
 
     fn places(&self) -> String {
@@ -255,9 +254,8 @@ impl Ledger {
         let LogPosition { term, index } = entry.position;
         let first = *self.log.entry(index).or_insert((term, id));
         if first != (term, id) {
-            self.violations.push(format!(
-                "n{me} applied {id:?} of term {term} at {index}, another replica {first:?}"
-            ));
+            self.violations
+                .push(format!("n{me} applied {id:?} of term {term} at {index}, another replica {first:?}"));
         }
         let Some(id) = id else { return };
         let place = *self.places.entry(id).or_insert(index);
@@ -299,22 +297,17 @@ struct Place {
 }
 
 /// The software of one machine.
-async fn node(
-    env: Env,
-    place: Place,
-    ledger: Arc<Mutex<Ledger>>,
-    trace: Trace,
-) -> Result<(), String> {
+async fn node(env: Env, place: Place, ledger: Arc<Mutex<Ledger>>, trace: Trace) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let me = place.me;
     *lock(&place.window) = None;
-    env.disk.create_dir_all(Path::new("/data/wal")).map_err(|e| text(&e))?;
+    // The directories that the node's data directory stands for; what is below is the stores'.
+    env.disk.create_dir_all(Path::new("/data")).map_err(|e| text(&e))?;
+    env.disk.sync_dir(Path::new("/")).map_err(|e| text(&e))?;
     let options = WalOptions { segment_bytes: 32 << 10, ..WalOptions::default() };
     let wal = Wal::open(&env, Path::new("/data/wal"), options).await.map_err(|e| text(&e))?;
-    let snapshots =
-        SnapshotStore::open(&env, Path::new("/data/snapshots")).await.map_err(|e| text(&e))?;
-    let identity =
-        PeerIdentity { cluster_id: "toy".to_owned(), node_hex: format!("{me:040x}") };
+    let snapshots = SnapshotStore::open(&env, Path::new("/data/snapshots")).await.map_err(|e| text(&e))?;
+    let identity = PeerIdentity { cluster_id: "toy".to_owned(), node_hex: format!("{me:040x}") };
     let peers = Peers::new(env.clone(), me, identity);
     let members: BTreeMap<u64, String> =
         (1..=NODES).map(|node| (node, format!("{}:{PEER_PORT}", name(node)))).collect();
@@ -396,24 +389,22 @@ struct Toy {
     last: Option<u64>,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Default)]
 struct ToyState {
     ids: Vec<u64>,
+    digest: Digest,
 }
 
 impl ToyState {
-    fn digest(&self) -> u64 {
-        let mut digest = Digest::default();
-        for id in &self.ids {
-            digest.add(&id.to_le_bytes());
-        }
-        digest.0
+    fn push(&mut self, id: u64) {
+        self.ids.push(id);
+        self.digest.add(&id.to_le_bytes());
     }
 }
 
 impl Toy {
     fn publish(&self, applied: u64) {
-        let digest = self.state.digest();
+        let digest = self.state.digest.0;
         lock(&self.ledger).replicas.insert(self.me, Replica { applied, digest });
     }
 }
@@ -428,9 +419,10 @@ impl StateMachine for Toy {
                     .push(format!("n{} applied {index} after {:?}", self.me, self.last));
             }
             self.last = Some(index);
-            let id = entry.payload.as_ref().and_then(|payload| {
-                Some(u64::from_le_bytes(payload.get(..8)?.try_into().ok()?))
-            });
+            let id = entry
+                .payload
+                .as_ref()
+                .and_then(|payload| Some(u64::from_le_bytes(payload.get(..8)?.try_into().ok()?)));
             let mut ledger = lock(&self.ledger);
             ledger.applied(self.me, &entry, id);
             if let Some(Nonce(nonce)) = entry.nonce {
@@ -439,7 +431,9 @@ impl StateMachine for Toy {
                 }
                 ledger.done.insert(nonce, entry.position);
             }
-            self.state.ids.extend(id);
+            if let Some(id) = id {
+                self.state.push(id);
+            }
         }
         if let Some(last) = self.last {
             self.publish(last);
@@ -458,19 +452,13 @@ impl StateMachine for Toy {
         Box::new(ToySink::default())
     }
 
-    fn finish_restore(
-        &mut self,
-        sink: Box<dyn SnapshotSink>,
-        at: LogPosition,
-    ) -> Result<(), String> {
+    fn finish_restore(&mut self, sink: Box<dyn SnapshotSink>, at: LogPosition) -> Result<(), String> {
         let sink: Box<dyn Any> = sink;
         let sink = sink.downcast::<ToySink>().map_err(|_| "a foreign sink")?;
-        let ids = sink
-            .bytes
-            .chunks_exact(8)
-            .filter_map(|id| Some(u64::from_le_bytes(id.try_into().ok()?)))
-            .collect();
-        self.state = ToyState { ids };
+        self.state = ToyState::default();
+        for id in sink.bytes.chunks_exact(8) {
+            self.state.push(u64::from_le_bytes(id.try_into().map_err(|_| "a cut id")?));
+        }
         self.last = Some(at.index);
         lock(&self.ledger).restores += 1;
         self.publish(at.index);

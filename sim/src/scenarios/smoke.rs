@@ -152,6 +152,7 @@ impl Story {
                 }
                 restarts[node] = Some(now + Duration::from_millis(*down_ms));
             }
+            Fault::ClockJump { node, skew_ms } => world.set_skew(*node, *skew_ms),
             Fault::PowerLossOfAll { down_ms } => {
                 for (node, down_ms) in down_ms.iter().enumerate() {
                     world.power_off(node);
@@ -178,12 +179,7 @@ impl Story {
         }
     }
 
-    fn until(
-        &mut self,
-        limit: Duration,
-        otherwise: &str,
-        reached: impl Fn() -> bool,
-    ) -> Result<(), String> {
+    fn until(&mut self, limit: Duration, otherwise: &str, reached: impl Fn() -> bool) -> Result<(), String> {
         let end = self.cluster.world.now() + limit;
         while !reached() {
             if self.cluster.world.now() > end {

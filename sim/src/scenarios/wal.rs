@@ -79,8 +79,9 @@ fn live_and_die(world: &mut World, node: usize, model: &Arc<Mutex<Model>>) -> bo
     if !world.is_up(node) {
         return !lock(model).refused;
     }
-    let how = world.rng.random_range(0..10u32);
+    let how = world.rng.random_range(0..21u32) / 2;
     match how {
+        10 => return damage(world, node, model),
         0 | 1 => world.kill(node),
         2 | 3 => world.power_off(node),
         4..=7 => {
@@ -109,15 +110,27 @@ fn live_and_die(world: &mut World, node: usize, model: &Arc<Mutex<Model>>) -> bo
     if world.is_up(node) {
         world.kill(node);
     }
-    if world.rng.random_bool(0.05) {
-        let flipped = world.nodes[node].disk.flip_a_bit(|path| path.starts_with(DIR));
-        if let Some((path, byte)) = flipped {
-            let place = format_args!("a bit flips in {} at {byte}", path.display()).to_string();
-            world.trace.line("n1", place);
-            lock(model).may_refuse = true;
+    !lock(model).refused
+}
+
+/// Kills the process and flips a bit. The log was left alone for a moment before: whatever it
+/// answered is then known to be on disk, so damage to it cannot pass for a torn tail.
+fn damage(world: &mut World, node: usize, model: &Arc<Mutex<Model>>) -> bool {
+    lock(model).quiet = true;
+    for _ in 0..40 {
+        if !step(world, model) {
+            return false;
         }
     }
-    !lock(model).refused
+    world.kill(node);
+    let flipped = world.nodes[node].disk.flip_a_bit(|path| path.starts_with(DIR));
+    if let Some((path, byte)) = flipped {
+        world.trace.line("n1", format_args!("a bit flips in {} at {byte}", path.display()));
+    }
+    let mut model = lock(model);
+    model.quiet = false;
+    model.may_refuse = true;
+    true
 }
 
 /// Moves time on; software that ends must have had a reason.
@@ -152,6 +165,8 @@ struct Model {
     /// A bit was flipped: the log may refuse to open.
     may_refuse: bool,
     refused: bool,
+    /// The driver shall do nothing.
+    quiet: bool,
     /// The driver shall close the log and end.
     close: bool,
     violations: Vec<String>,
@@ -293,7 +308,9 @@ async fn drive(
     segment_bytes: u64,
 ) -> Result<(), String> {
     let mut rng = StdRng::seed_from_u64(seed ^ lock(&model).life.wrapping_mul(0x9e37_79b9));
-    env.disk.create_dir_all(Path::new(DIR)).map_err(|error| error.to_string())?;
+    // The node's data directory; what is below is the log's.
+    env.disk.create_dir_all(Path::new("/data")).map_err(|error| error.to_string())?;
+    env.disk.sync_dir(Path::new("/")).map_err(|error| error.to_string())?;
     let options = WalOptions {
         segment_bytes,
         cache_bytes: 1 << rng.random_range(8..16),
@@ -315,14 +332,19 @@ async fn drive(
         let mut model = lock(&model);
         if let Err(why) = model.groups.entry(group).or_default().found(found) {
             model.violations.push(format!("group {group}: {why}"));
+            model.close = true;
             return Ok(());
         }
     }
     loop {
         let group = rng.random_range(0..GROUPS);
+        if lock(&model).quiet {
+            time::sleep(Duration::from_millis(1)).await;
+            continue;
+        }
         work(&wal.group(GroupId(group)), group, &model, &mut rng).await?;
         if lock(&model).close {
-            wal.close().await;
+            wal.close().await.map_err(|error| format!("close: {error}"))?;
             return Ok(());
         }
         if let Some(error) = wal.failed().borrow().clone() {
@@ -337,12 +359,7 @@ async fn drive(
 }
 
 /// One random call to one group.
-async fn work(
-    log: &GroupLog,
-    group: u32,
-    model: &Arc<Mutex<Model>>,
-    rng: &mut StdRng,
-) -> Result<(), String> {
+async fn work(log: &GroupLog, group: u32, model: &Arc<Mutex<Model>>, rng: &mut StdRng) -> Result<(), String> {
     let expected = match lock(model).groups.get(&group) {
         Some(group) => group.expected(),
         None => return Ok(()),
@@ -434,8 +451,7 @@ fn answered(model: &Mutex<Model>, group: u32, number: u64) {
 /// Everything a group holds.
 async fn contents(log: &GroupLog) -> Result<Content, String> {
     let state = log.state();
-    let mut content =
-        Content { purged: state.purged, vote: state.vote, entries: BTreeMap::new() };
+    let mut content = Content { purged: state.purged, vote: state.vote, entries: BTreeMap::new() };
     let mut next = state.purged.map_or(1, |purged| purged.index + 1);
     let end = state.last.map_or(0, |last| last.index) + 1;
     while next < end {
