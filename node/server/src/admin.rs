@@ -402,7 +402,6 @@ fn shard_flow(node: &Node, page: &mut Page, shard: &ShardHandle) {
     page.histogram("weir_shard_stall_seconds", "How long one step held the shard.", labels, &m.stall_time);
     page.counter("weir_unknown_total", "Writes answered UNKNOWN.", labels, m.unknown.get());
     page.counter("weir_busy_total", "Commands refused because too many were waiting.", labels, m.busy.get());
-    page.counter("weir_wakes_total", "Parked readers woken.", labels, m.wakes.get());
     page.counter("weir_snapshots_total", "Snapshots taken.", labels, m.snapshots.get());
     page.counter(
         "weir_snapshot_installs_total",

@@ -164,8 +164,6 @@ pub struct ShardMetrics {
     pub unknown: Counter,
     /// Commands refused because too much was in flight.
     pub busy: Counter,
-    /// Parked readers woken.
-    pub wakes: Counter,
     /// Snapshots taken.
     pub snapshots: Counter,
     /// Snapshots received from a leader.
@@ -218,7 +216,6 @@ impl Default for ShardMetrics {
             stall_time: Histogram::of_time(),
             unknown: Counter::default(),
             busy: Counter::default(),
-            wakes: Counter::default(),
             snapshots: Counter::default(),
             installs: Counter::default(),
             elections: Counter::default(),

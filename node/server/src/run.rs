@@ -13,6 +13,7 @@ use crate::config::{ADMIN_PORT_OFFSET, Config, Durability, PEER_PORT_OFFSET};
 use crate::error::{Error, data_dir_error};
 use crate::identity::{DataDir, Founding, Identity, Phase, draw_hex};
 use crate::meta::{ClusterMap, MetaMachine};
+use crate::metrics::Metrics;
 use crate::node::{Node, Shards};
 use crate::route::Held;
 use crate::shard::stamp_clock::StampClock;
@@ -166,8 +167,11 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
 
     let stamp_clock = Arc::new(StampClock::new(env.clock.clone(), config.clock_skew_ms_max));
     let shards = Shards::default();
+    let metrics = Arc::new(Metrics::default());
     for entry in first_map.shards.iter().filter(|s| s.replicas.contains(&me)) {
-        let handle = starter.shard(&dir, entry, &first_map.settings, stamp_clock.clone()).await?;
+        let handle = starter
+            .shard(&dir, entry, &first_map.settings, stamp_clock.clone(), metrics.shard(entry.id))
+            .await?;
         registry.insert(handle.group().clone());
         starter.initialize(stop, handle.group(), &entry.replicas, &founding);
         shards.insert(handle);
@@ -178,7 +182,7 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
         started: env.clock.mono(),
         held: Held::new(config.held_commands_max, config.held_bytes_max),
         clients: crate::clients::Clients::default(),
-        metrics: Arc::default(),
+        metrics,
         ready: false.into(),
         env: env.clone(),
         config,

@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::identity::{DataDir, Founding, Identity};
 use crate::meta::{ClusterMap, ClusterSettings, MetaMachine, ShardEntry, decode_map};
+use crate::metrics::ShardMetrics;
 use crate::shard::stamp_clock::StampClock;
 use crate::shard::{self, ShardHandle, ShardOptions};
 use std::collections::BTreeMap;
@@ -82,6 +83,7 @@ impl Starter {
         entry: &ShardEntry,
         settings: &ClusterSettings,
         clock: Arc<StampClock>,
+        metrics: Arc<ShardMetrics>,
     ) -> Result<ShardHandle, Error> {
         let config = &self.config;
         Ok(shard::start(ShardOptions {
@@ -104,7 +106,11 @@ impl Starter {
                 commands_in_flight_max: config.queue_commands_max,
                 bytes_in_flight_max: config.queue_bytes_max,
                 waiters_max: config.blocked_clients_max,
+                batch_commands_max: config.batch_commands_max,
+                batch_bytes_max: config.batch_bytes_max,
+                batches_in_flight_max: config.batches_in_flight_max,
             },
+            metrics,
             write_timeout: Duration::from_millis(config.write_timeout_ms),
             follower_read_staleness_max: Duration::from_millis(config.follower_read_staleness_ms_max),
         })

@@ -6,12 +6,14 @@ use super::in_flight::InFlight;
 use super::snapshots;
 use super::stamp_clock::StampClock;
 use super::waiters::{Waiter, WaiterKind, Waiters};
+use crate::metrics::ShardMetrics;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{Notify, watch};
+use weir_env::time::Instant;
 use weir_raft::{Committed, Fate, GroupStatus, Nonce, SnapshotSink, SnapshotSource, StateMachine};
 use weir_stream::{Batch, Command, Effect, Garbage, Machine, Reply};
 
@@ -33,9 +35,7 @@ pub(super) struct Core {
     pub(super) woken: Notify,
     /// The shard has slots (its first entry is applied).
     founded: AtomicBool,
-    pub(super) batches_proposed: AtomicU64,
-    pub(super) batches_applied: AtomicU64,
-    pub(super) commands_applied: AtomicU64,
+    pub(super) metrics: Arc<ShardMetrics>,
 }
 
 /// Applied state and those who wait for it to change.
@@ -50,6 +50,7 @@ impl Core {
         space_low: watch::Receiver<bool>,
         garbage: tokio::sync::mpsc::UnboundedSender<Garbage>,
         waiters_max: usize,
+        metrics: Arc<ShardMetrics>,
     ) -> Self {
         Core {
             state: Mutex::new(State { machine: Machine::new(), waiters: Waiters::new(waiters_max) }),
@@ -62,9 +63,7 @@ impl Core {
             garbage,
             woken: Notify::new(),
             founded: AtomicBool::new(false),
-            batches_proposed: AtomicU64::new(0),
-            batches_applied: AtomicU64::new(0),
-            commands_applied: AtomicU64::new(0),
+            metrics,
         }
     }
 
@@ -152,11 +151,15 @@ impl StateMachine for Applier {
             Fate::NotDone => || Answer::Moved,
             Fate::Unknown => || Answer::Unknown,
         };
-        self.core.in_flight.lock().end(nonce, answer);
+        let clients = self.core.in_flight.lock().end(nonce, answer);
+        if fate == Fate::Unknown {
+            self.core.metrics.unknown.add(clients as u64);
+        }
         self.core.proposal_ended();
     }
 
     fn snapshot(&self) -> Box<dyn SnapshotSource> {
+        self.core.metrics.snapshots.inc();
         snapshots::source(self.core.lock().machine.snapshot())
     }
 
@@ -170,6 +173,7 @@ impl StateMachine for Applier {
         at: weir_store::LogPosition,
     ) -> Result<(), String> {
         let machine = snapshots::finish(sink)?;
+        self.core.metrics.installs.inc();
         let mut state = self.core.lock();
         self.core.note_founded(&machine);
         state.machine = machine;
@@ -186,10 +190,14 @@ impl Applier {
     fn apply_batch(&mut self, index: u64, payload: Bytes, nonce: Option<Nonce>, wake: &mut BTreeSet<Bytes>) {
         let proposal = nonce.and_then(|nonce| self.core.in_flight.lock().take(nonce));
         let (batch, waiting) = match proposal {
-            Some(proposal) => (proposal.batch, proposal.waiting),
+            Some(proposal) => {
+                self.core.metrics.commit_time.time(proposal.started.elapsed());
+                (proposal.batch, proposal.waiting)
+            }
             None => (Arc::new(decode(index, payload)), Vec::new()),
         };
         let mut waiting = waiting.into_iter();
+        let began = Instant::now();
         let mut state = self.core.lock();
         for command in &batch.commands {
             let client = waiting.next();
@@ -215,8 +223,8 @@ impl Applier {
                 self.answer_or_park(&mut state, client, command, outcome.reply, index);
             }
         }
-        self.core.batches_applied.fetch_add(1, Ordering::Relaxed);
-        self.core.commands_applied.fetch_add(batch.commands.len() as u64, Ordering::Relaxed);
+        drop(state);
+        self.core.metrics.stall_time.time(began.elapsed());
     }
 
     /// An XREADGROUP that found nothing waits if it asked to; everything else is answered.

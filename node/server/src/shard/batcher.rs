@@ -4,7 +4,7 @@
 //! client wait: with nothing in flight a command leaves at once.
 
 use super::applier::Core;
-use super::handle::{Answer, Charge, Park};
+use super::handle::{Answer, Charge, Limits, Park};
 use super::in_flight::Proposal;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,18 +53,12 @@ impl Waiting {
     }
 }
 
-/// Most commands of one batch.
-const BATCH_COMMANDS_MAX: usize = 8192;
-/// A batch is closed when it holds this many bytes.
-const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Batches proposed and not yet applied. More than one keeps the disk busy while the network works.
-const BATCHES_IN_FLIGHT_MAX: usize = 4;
-
 pub(super) struct Batcher {
     pub(super) core: Arc<Core>,
     pub(super) group: Group,
     pub(super) submissions: mpsc::UnboundedReceiver<Submission>,
     pub(super) next_nonce: u64,
+    pub(super) limits: Limits,
     pub(super) write_timeout: Duration,
 }
 
@@ -82,8 +76,8 @@ impl Batcher {
         let Some(first) = self.submissions.recv().await else { return false };
         let mut bytes = weight(&first.command);
         gathered.push(first);
-        self.core.room_in_flight(BATCHES_IN_FLIGHT_MAX).await;
-        while gathered.len() < BATCH_COMMANDS_MAX && bytes < BATCH_BYTES_MAX {
+        self.core.room_in_flight(self.limits.batches_in_flight_max).await;
+        while gathered.len() < self.limits.batch_commands_max && bytes < self.limits.batch_bytes_max {
             match self.submissions.try_recv() {
                 Ok(next) => {
                     bytes += weight(&next.command);
@@ -117,13 +111,16 @@ impl Batcher {
         self.next_nonce += 1;
         let batch = Arc::new(Batch { stamp: Stamp { now_ms: self.core.clock.now_ms() }, commands });
         let payload = batch.encode();
-        let deadline = Instant::now() + self.write_timeout;
+        let metrics = &self.core.metrics;
+        metrics.batch_commands.record(batch.commands.len() as u64);
+        metrics.batch_bytes.record(payload.len() as u64);
+        let started = Instant::now();
+        let deadline = started + self.write_timeout;
         // Known before it can be applied.
-        self.core.in_flight.lock().insert(nonce, Proposal { batch, waiting, deadline });
+        self.core.in_flight.lock().insert(nonce, Proposal { batch, waiting, started, deadline });
         if self.group.propose(nonce, payload.into()).await.is_err() {
             self.core.in_flight.lock().end(nonce, || Answer::Moved);
         }
-        self.core.batches_proposed.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
 }
 

@@ -29,7 +29,8 @@ pub(super) async fn keep_time(core: Arc<Core>, writes: mpsc::WeakUnboundedSender
             state.waiters.expire(now);
             state.waiters.next_deadline()
         };
-        core.in_flight.lock().expire(now);
+        let clients = core.in_flight.lock().expire(now);
+        core.metrics.unknown.add(clients as u64);
         core.proposal_ended();
         if core.serving() {
             let now_ms = core.clock.now_ms();

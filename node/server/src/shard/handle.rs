@@ -115,18 +115,19 @@ impl std::fmt::Debug for Inner {
 /// Bounds of one shard.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Most commands submitted and not answered (`shard-commands-in-flight-max`).
+    /// Most commands submitted and not answered (`queue-commands-max`).
     pub commands_in_flight_max: usize,
-    /// Most bytes of them (`shard-bytes-in-flight-max`).
+    /// Most bytes of them (`queue-bytes-max`).
     pub bytes_in_flight_max: usize,
-    /// Most parked readers (`shard-waiters-max`).
+    /// Most parked readers (`blocked-clients-max`).
     pub waiters_max: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits { commands_in_flight_max: 200_000, bytes_in_flight_max: 512 << 20, waiters_max: 100_000 }
-    }
+    /// Most commands of one batch (`batch-commands-max`).
+    pub batch_commands_max: usize,
+    /// A batch is closed when it holds this many bytes (`batch-bytes-max`).
+    pub batch_bytes_max: usize,
+    /// Batches proposed and not yet applied (`batches-in-flight-max`). More than one keeps the disk busy while
+    /// the network works.
+    pub batches_in_flight_max: usize,
 }
 
 /// What is submitted and not answered.
@@ -181,6 +182,7 @@ impl ShardHandle {
             // A stopped shard drops the submission, and with it the sender.
             let _ = self.0.writes.send(submission);
         } else {
+            self.0.core.metrics.busy.inc();
             let _ = sender.send(Answer::Busy);
         }
         Pending { receiver, parked }

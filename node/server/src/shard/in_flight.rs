@@ -18,6 +18,8 @@ pub(super) struct Proposal {
     pub(super) batch: Arc<Batch>,
     /// One a command, in the batch's order.
     pub(super) waiting: Vec<Waiting>,
+    /// When it was proposed.
+    pub(super) started: Instant,
     /// After this moment the clients are answered unknown.
     pub(super) deadline: Instant,
 }
@@ -43,24 +45,28 @@ impl InFlight {
         self.proposals.remove(&nonce.0)
     }
 
-    /// Answers every client of `nonce` alike.
-    pub(super) fn end(&mut self, nonce: Nonce, answer: fn() -> Answer) {
-        if let Some(proposal) = self.take(nonce) {
-            for waiting in proposal.waiting {
-                waiting.answer(answer());
-            }
+    /// Answers every client of `nonce` alike; tells how many there were.
+    pub(super) fn end(&mut self, nonce: Nonce, answer: fn() -> Answer) -> usize {
+        let waiting = self.take(nonce).map(|proposal| proposal.waiting).unwrap_or_default();
+        let clients = waiting.len();
+        for one in waiting {
+            one.answer(answer());
         }
+        clients
     }
 
-    /// Answers *unknown* to everybody whose deadline has passed; the proposals may still be applied.
-    pub(super) fn expire(&mut self, now: Instant) {
-        while let Some(first) = self.proposals.first_entry() {
-            if first.get().deadline > now {
-                return;
-            }
+    /// Answers *unknown* to everybody whose deadline has passed; the proposals may still be applied. Tells how
+    /// many clients there were.
+    pub(super) fn expire(&mut self, now: Instant) -> usize {
+        let mut clients = 0;
+        while let Some(first) = self.proposals.first_entry()
+            && first.get().deadline <= now
+        {
             for waiting in first.remove().waiting {
+                clients += 1;
                 waiting.answer(Answer::Unknown);
             }
         }
+        clients
     }
 }

@@ -6,6 +6,7 @@ use super::handle::{Inner, Limits, Load, ShardHandle};
 use super::reader::Reader;
 use super::stamp_clock::StampClock;
 use super::{ShardId, duties};
+use crate::metrics::ShardMetrics;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -42,6 +43,8 @@ pub struct ShardOptions {
     pub settings: Settings,
     /// Bounds.
     pub limits: Limits,
+    /// Where its numbers go.
+    pub metrics: Arc<ShardMetrics>,
     /// A write whose end nobody can tell is answered `UNKNOWN` after this long.
     pub write_timeout: Duration,
     /// Oldest state a follower read may show.
@@ -54,7 +57,13 @@ pub struct ShardOptions {
 /// What the Raft group says: a damaged snapshot or log, a failed disk.
 pub async fn start(options: ShardOptions) -> Result<ShardHandle, weir_raft::Error> {
     let (garbage, garbage_queue) = mpsc::unbounded_channel();
-    let core = Arc::new(Core::new(options.clock, options.space_low, garbage, options.limits.waiters_max));
+    let core = Arc::new(Core::new(
+        options.clock,
+        options.space_low,
+        garbage,
+        options.limits.waiters_max,
+        options.metrics,
+    ));
     let group = Group::start(GroupOptions {
         id: options.id.group(),
         me: options.me,
@@ -77,6 +86,7 @@ pub async fn start(options: ShardOptions) -> Result<ShardHandle, weir_raft::Erro
         submissions,
         // Nonces of an earlier life of this process must not match: the upper half is drawn.
         next_nonce: options.env.rng.u64() << 32,
+        limits: options.limits,
         write_timeout: options.write_timeout,
     };
     spawn.spawn("shard-batcher", Box::pin(batcher.run()));
