@@ -105,25 +105,32 @@ impl Keyspace {
 
     /// Puts a value in; answers what was there.
     pub(crate) fn put(&mut self, key: &[u8], item: Item) -> Option<Item> {
-        let old = self.remove(key);
         // A copy: the caller's bytes are a slice of a whole log record, which must not be kept alive.
         let key = Bytes::copy_from_slice(key);
-        self.stats.replace(&Stats::default(), &item.stats(&key));
-        if let Some(deadline) = item.deadline_ms {
-            self.deadlines.insert((deadline, key.clone()), ());
-        }
+        let (after, deadline_ms) = (item.stats(&key), item.deadline_ms);
         let slot = key_slot(&key).0;
-        match self.slots.get_mut(&slot) {
-            Some(keys) => {
-                keys.insert(key, item);
-            }
+        let old = match self.slots.get_mut(&slot) {
+            Some(keys) => keys.insert(key.clone(), item),
             None => {
                 let mut keys = SlotKeys::new();
-                keys.insert(key, item);
+                keys.insert(key.clone(), item);
                 self.slots.insert(slot, keys);
+                None
             }
-        }
+        };
+        let before = old.as_ref().map_or_else(Stats::default, |old| old.stats(&key));
+        self.stats.replace(&before, &after);
+        self.move_deadline(&key, old.as_ref().and_then(|old| old.deadline_ms), deadline_ms);
         old
+    }
+
+    fn move_deadline(&mut self, key: &Bytes, from: Option<u64>, to: Option<u64>) {
+        if let Some(from) = from {
+            self.deadlines.remove(&(from, key.clone()));
+        }
+        if let Some(to) = to {
+            self.deadlines.insert((to, key.clone()), ());
+        }
     }
 
     /// Takes a key out.
@@ -138,8 +145,8 @@ impl Keyspace {
         if last {
             self.slots.remove(&slot);
         }
-        if let Some(deadline) = item.deadline_ms {
-            self.deadlines.remove(&(deadline, Bytes::copy_from_slice(key)));
+        if item.deadline_ms.is_some() {
+            self.move_deadline(&Bytes::copy_from_slice(key), item.deadline_ms, None);
         }
         self.stats.replace(&item.stats(key), &Stats::default());
         Some(item)
@@ -150,13 +157,8 @@ impl Keyspace {
         let Some(item) = self.slots.get_mut(&key_slot(key).0).and_then(|keys| keys.get_mut(key)) else {
             return;
         };
-        let key = Bytes::copy_from_slice(key);
-        if let Some(old) = core::mem::replace(&mut item.deadline_ms, deadline_ms) {
-            self.deadlines.remove(&(old, key.clone()));
-        }
-        if let Some(deadline) = deadline_ms {
-            self.deadlines.insert((deadline, key), ());
-        }
+        let old = core::mem::replace(&mut item.deadline_ms, deadline_ms);
+        self.move_deadline(&Bytes::copy_from_slice(key), old, deadline_ms);
     }
 
     /// Keys whose deadline has passed at `now_ms`, the earliest first.

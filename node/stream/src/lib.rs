@@ -6,6 +6,14 @@
 //! here, and nothing iterates over an unordered map.
 //!
 //! Time is always passed in: `stamp.now_ms` for writes, `now_ms` for queries.
+//!
+//! Reading order: `command.rs` (what can be asked), `machine.rs` (one match for writes, one for reads), then a
+//! command in `write/` or `read/`. State, from outside in: `keyspace.rs` > `stream.rs` > `block.rs` for entries
+//! and `group.rs` > `pending.rs` for delivery. All of it lies in `cow_map.rs`, so a clone is O(1) and no command
+//! copies more than the path to what it changes; `snapshot.rs` turns such a clone into bytes.
+//!
+//! Deliberately absent: waiting (the server parks readers and asks again after a wake), protocol versions,
+//! argument syntax, and anything that could fail other than by a refusal that all replicas share.
 #![no_std]
 
 extern crate alloc;
