@@ -142,9 +142,6 @@ pub(crate) async fn failover_and_idle(
 async fn failover_gap(cluster: &mut Cluster, round: usize) -> Result<f64> {
     let seeds = cluster.addresses();
     let key = format!("failover:{round}");
-    let Target::Cluster(rows) = Target::cluster(&seeds).await? else { unreachable!("a cluster") };
-    let address = Target::Cluster(rows).address_of(&key);
-    let leader = cluster.node_at(&address).with_context(|| format!("{address} is no node of ours"))?;
     let (stop, stopped) = watch::channel(false);
     let answers = Arc::new(Mutex::new(Vec::new()));
     let writers: Vec<_> = (0..4)
@@ -164,6 +161,9 @@ async fn failover_gap(cluster: &mut Cluster, round: usize) -> Result<f64> {
         })
         .collect();
     sleep(Duration::from_secs(1)).await;
+    // Asked at the last moment: leaders may still be spreading after the round before.
+    let address = Target::cluster(&seeds).await?.address_of(&key);
+    let leader = cluster.node_at(&address).with_context(|| format!("{address} is no node of ours"))?;
     cluster.kill(leader).await?;
     let killed = Instant::now();
     sleep(Duration::from_secs(4)).await;
