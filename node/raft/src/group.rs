@@ -23,10 +23,13 @@ use crate::propose::{PROPOSAL_BYTES_MAX, Waiting};
 use crate::read_index::ReadIndex;
 use crate::snapshot_transfer::Receiver;
 use crate::status::Publisher;
-use crate::types::{Proposal, Raft};
+use crate::types::{LogId, Proposal, Raft, TypeConfig, Vote};
 use crate::{
     Error, Fate, GroupStatus, NodeId, Nonce, Peers, ProposeError, ReadError, StateMachine, Watermark, runtime,
 };
+
+type AppendRequest = openraft::raft::AppendEntriesRequest<TypeConfig>;
+type AppendAnswer = openraft::raft::StreamAppendResult<TypeConfig>;
 
 /// The timing of elections, in milliseconds. All nodes of a cluster use the same.
 ///
@@ -104,6 +107,7 @@ struct Inner {
     matched: Arc<RwLock<Vec<(NodeId, u64)>>>,
     matched_version: watch::Receiver<u64>,
     log: GroupLog,
+    durable_vote: Arc<Mutex<Option<Vote>>>,
     applied: Watermark,
     reads: Arc<ReadIndex>,
     receiver: Receiver,
@@ -124,6 +128,7 @@ impl Group {
         let config = config(id, timings)?;
         let (waiting, never_appended) = Waiting::new();
         let log_store = LogStore::new(log.clone(), waiting.clone());
+        let durable_vote = log_store.durable_vote();
         let machine: SharedMachine = Arc::new(Mutex::new(machine));
         let log_bytes = Arc::new(LogBytes::new(snapshot_log_bytes));
         let applied = Watermark::new(0);
@@ -182,6 +187,7 @@ impl Group {
             matched,
             matched_version,
             log,
+            durable_vote,
             applied,
             reads,
             receiver,
@@ -358,6 +364,32 @@ impl Group {
         &self.0.raft
     }
 
+    /// Answers a leader's heartbeat.
+    ///
+    /// The library answers once everything it accepted before is on disk, which ties the proof of
+    /// leadership, and with it every read, to the speed of this node's disk. A heartbeat carries no
+    /// entries, so it is answered as soon as the library has taken it, provided that the vote it
+    /// acknowledges is on disk and the log matches. Everything else is the library's to answer.
+    pub(crate) async fn beat(&self, request: AppendRequest) -> Result<AppendAnswer, RaftError<TypeConfig>> {
+        let (vote, prev, empty) = (request.vote, request.prev_log_id, request.entries.is_empty());
+        let answer = self.0.raft.append_entries(request);
+        let known = self.0.raft.with_raft_state(move |state| {
+            let matches = |prev: LogId| state.log_ids.get(prev.index) == Some(prev);
+            *state.vote_ref() == vote && prev.is_none_or(matches)
+        });
+        tokio::pin!(answer);
+        // The request is handed over first, so the state is looked at after it took effect.
+        let known = tokio::select! {
+            biased;
+            answer = &mut answer => return Ok(answer?.into_stream_result(prev, prev)),
+            known = known => known.map_err(RaftError::Fatal)?,
+        };
+        if known && empty && *self.0.durable_vote.lock() == Some(vote) {
+            return Ok(Ok(prev));
+        }
+        Ok(answer.await?.into_stream_result(prev, prev))
+    }
+
     pub(crate) async fn receive_snapshot(&self, message: Bytes) -> Result<Bytes, Status> {
         self.0.receiver.receive(&self.0.raft, message).await
     }
@@ -387,9 +419,7 @@ fn config(id: GroupId, timings: RaftTimings) -> Result<Config, Error> {
     config.validate().map_err(|error| Error::Invalid(error.to_string()))
 }
 
-fn membership_error(
-    error: RaftError<crate::types::TypeConfig, ClientWriteError<crate::types::TypeConfig>>,
-) -> Error {
+fn membership_error(error: RaftError<TypeConfig, ClientWriteError<TypeConfig>>) -> Error {
     match error {
         RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => {
             Error::NotLeader { leader: forward.leader_id }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use futures_util::{Stream, stream};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{EntryPayload, OptionalSend, RaftLogReader};
+use parking_lot::Mutex;
 use weir_store::GroupLog;
 
 use crate::propose::Waiting;
@@ -28,6 +29,7 @@ const APPEND_BYTES: usize = 64 << 20;
 pub(crate) struct LogStore {
     log: GroupLog,
     waiting: Arc<Waiting>,
+    durable_vote: Arc<Mutex<Option<Vote>>>,
 }
 
 fn failed(error: weir_store::Error) -> io::Error {
@@ -36,7 +38,12 @@ fn failed(error: weir_store::Error) -> io::Error {
 
 impl LogStore {
     pub(crate) fn new(log: GroupLog, waiting: Arc<Waiting>) -> Self {
-        Self { log, waiting }
+        Self { log, waiting, durable_vote: Arc::default() }
+    }
+
+    /// The last vote that this process put on disk; `None` before its first.
+    pub(crate) fn durable_vote(&self) -> Arc<Mutex<Option<Vote>>> {
+        self.durable_vote.clone()
     }
 
     fn clip(&self, range: &impl RangeBounds<u64>) -> (u64, u64) {
@@ -139,7 +146,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
-        self.log.save_vote(wire::encode_vote(vote)).await.map_err(failed)
+        self.log.save_vote(wire::encode_vote(vote)).await.map_err(failed)?;
+        *self.durable_vote.lock() = Some(*vote);
+        Ok(())
     }
 
     /// Only a hint: it rides with the next batch and is never synced for its own sake.

@@ -110,7 +110,8 @@ impl Link {
             None => {
                 let (requests, mut queue) = mpsc::unbounded_channel();
                 let input = stream::poll_fn(move |cx| queue.poll_recv(cx));
-                let answers = self.peers.append_stream(self.to, self.group, input, timeout).await;
+                let answers =
+                    self.peers.append_stream(self.to, self.group, method::BEAT, input, timeout).await;
                 BeatStream { requests, answers: answers.map_err(rpc_error)? }
             }
         };
@@ -163,7 +164,7 @@ impl NetStreamAppend<TypeConfig> for Link {
                 Requests { first: Some(first), rest: Some(input), output_dropped: ended, sent: sent.clone() };
             let answers = self
                 .peers
-                .append_stream(self.to, self.group, requests, STREAM_OPEN_TIMEOUT)
+                .append_stream(self.to, self.group, method::APPEND, requests, STREAM_OPEN_TIMEOUT)
                 .await
                 .map_err(rpc_error)?;
             let reading = Answers { answers, sent, received: 0, _alive: alive };

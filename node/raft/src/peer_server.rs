@@ -157,7 +157,8 @@ impl PeerService {
         let request = request.map(Body::new);
         match request.uri().path() {
             method::CALL => self.call(request).await,
-            method::APPEND => match self.group(request.headers()) {
+            path @ (method::APPEND | method::BEAT) => match self.group(request.headers()) {
+                Ok(group) if path == method::BEAT => beats(group, request).await,
                 Ok(group) => append(group, request).await,
                 Err(status) => status.into_http(),
             },
@@ -307,6 +308,26 @@ async fn append(group: Group, request: Request<Body>) -> Response<Body> {
                     Ok(wire::encode_append_answer(&answer))
                 }
                 Err(fatal) => Err(Status::unavailable(fatal.to_string())),
+            });
+            Ok::<_, Status>(tonic::Response::new(Box::pin(answers) as BoxStream<'static, _>))
+        }
+    });
+    server().streaming(answer, request).await
+}
+
+/// Answers heartbeats one by one, see [`Group::beat`].
+async fn beats(group: Group, request: Request<Body>) -> Response<Body> {
+    let answer = tower::service_fn(move |request: tonic::Request<Streaming<Bytes>>| {
+        let group = group.clone();
+        async move {
+            let answers = futures_util::stream::unfold(request.into_inner(), move |messages| {
+                let group = group.clone();
+                async move {
+                    let (request, messages) = next_request(messages).await?;
+                    let answer = group.beat(request).await;
+                    let answer = answer.map(|answer| wire::encode_append_answer(&answer));
+                    Some((answer.map_err(|fatal| Status::unavailable(fatal.to_string())), messages))
+                }
             });
             Ok::<_, Status>(tonic::Response::new(Box::pin(answers) as BoxStream<'static, _>))
         }

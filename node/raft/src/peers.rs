@@ -45,6 +45,7 @@ pub(crate) const HEADER_KIND: &str = "weir-kind";
 /// Methods of the peer service. The paths are permanent.
 pub(crate) mod method {
     pub(crate) const APPEND: &str = "/weir.Peer/Append";
+    pub(crate) const BEAT: &str = "/weir.Peer/Beat";
     pub(crate) const VOTE: &str = "/weir.Peer/Vote";
     pub(crate) const PRE_VOTE: &str = "/weir.Peer/PreVote";
     pub(crate) const TRANSFER: &str = "/weir.Peer/Transfer";
@@ -211,11 +212,12 @@ impl Peers {
         })
     }
 
-    /// Opens the append stream of a group to a peer. `timeout` bounds the opening alone.
+    /// Opens a stream of append requests of a group to a peer. `timeout` bounds the opening alone.
     pub(crate) async fn append_stream<S>(
         &self,
         to: NodeId,
         group: GroupId,
+        method: &'static str,
         input: S,
         timeout: Duration,
     ) -> Result<Streaming<Bytes>, Error>
@@ -230,7 +232,7 @@ impl Peers {
         let open = async {
             let mut grpc = client(channel);
             grpc.ready().await.map_err(|error| unreachable(&peer, &error))?;
-            let path = PathAndQuery::from_static(method::APPEND);
+            let path = PathAndQuery::from_static(method);
             grpc.streaming(request, path, RawCodec).await.map_err(|status| refusal(&peer, &status))
         };
         match weir_env::time::timeout(timeout, open).await {

@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use weir_env::{Env, TaskHandle};
 use weir_store::{Durability, GroupId, SnapshotStore, Wal, WalOptions};
 
+use super::disk::SlowDisk;
 use super::list::ListView;
 use super::net::Loopback;
 use crate::{
@@ -113,6 +114,7 @@ impl Default for Settings {
 pub(super) struct Cluster {
     pub(super) nodes: BTreeMap<u64, Node>,
     pub(super) net: Loopback,
+    pub(super) disks: BTreeMap<u64, SlowDisk>,
     settings: Settings,
     addrs: BTreeMap<u64, String>,
     dir: tempfile::TempDir,
@@ -128,6 +130,7 @@ impl Cluster {
         let mut cluster = Self {
             nodes: BTreeMap::new(),
             net: Loopback::new(Env::system().net),
+            disks: (1..=9).map(|id| (id, SlowDisk::new(Env::system().disk))).collect(),
             addrs: BTreeMap::new(),
             dir: tempfile::tempdir().unwrap(),
             settings: settings.clone(),
@@ -149,6 +152,11 @@ impl Cluster {
         }
         cluster.leader().await;
         cluster
+    }
+
+    /// Nodes other than this one.
+    pub(super) fn others(&self, id: u64) -> Vec<u64> {
+        self.nodes.keys().copied().filter(|other| *other != id).collect()
     }
 
     /// Starts one more node, a member of nothing yet.
@@ -176,6 +184,7 @@ impl Cluster {
     pub(super) fn env(&self, id: u64) -> Env {
         let mut env = Env::system();
         env.net = self.net.of(id);
+        env.disk = Arc::new(self.disks[&id].clone());
         env
     }
 

@@ -1,6 +1,7 @@
 //! Whole groups in one process: real log on disk, real connections over loopback, a list as the machine.
 
 mod cluster;
+mod disk;
 mod elections;
 mod list;
 mod net;

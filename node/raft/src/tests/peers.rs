@@ -36,7 +36,8 @@ async fn another_cluster_is_refused() {
     assert_eq!(error.to_string(), "peer 1 refused the call: this is cluster c0ffee, not beef");
     let vote = foreign.group_call(1, GROUP, method::VOTE, Bytes::new(), SHORT).await.unwrap_err();
     assert!(matches!(vote, Error::Refused { .. }), "{vote}");
-    let stream = foreign.append_stream(1, GROUP, futures_util::stream::empty(), SHORT).await.unwrap_err();
+    let stream = foreign.append_stream(1, GROUP, method::APPEND, futures_util::stream::empty(), SHORT).await;
+    let stream = stream.unwrap_err();
     assert!(matches!(stream, Error::Refused { .. }), "{stream}");
 }
 

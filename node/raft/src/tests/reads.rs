@@ -58,3 +58,31 @@ async fn a_deposed_leader_gives_no_read_point() {
         assert!(leader.group.read_index().await.is_ok());
     }
 }
+
+/// Both followers sit on a sync that does not end. Nothing commits, but the leader still leads: it proves
+/// so again and again for much longer than an election timeout, and its reads are served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_disk_neither_deposes_the_leader_nor_holds_up_reads() {
+    let cluster = Cluster::start().await;
+    let leader = cluster.leader().await;
+    let before = leader.propose("before").await.unwrap();
+    assert!(matches!(leader.list.outcome(before).await, Outcome::Done(_)));
+    let term = leader.status().term;
+    for id in cluster.others(leader.id) {
+        cluster.disks[&id].hold();
+    }
+    let held = leader.propose("held up").await.unwrap();
+    let until = weir_env::time::Instant::now() + 4 * crate::RaftTimings::default().election_max();
+    while weir_env::time::Instant::now() < until {
+        let index = leader.group.read_index().await.unwrap();
+        leader.group.applied().reached(index).await;
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert!(leader.status().quorum_alive);
+    assert!(leader.list.read(|state| !state.outcomes.contains_key(&held)), "no majority has it on disk");
+    for id in cluster.others(leader.id) {
+        cluster.disks[&id].release();
+    }
+    assert!(matches!(leader.list.outcome(held).await, Outcome::Done(_)));
+    assert_eq!(cluster.leader().await.status().term, term);
+}
