@@ -37,7 +37,7 @@ pub(super) async fn keep_time(core: Arc<Core>, writes: mpsc::WeakUnboundedSender
             let due = {
                 let state = core.lock();
                 let any = state.machine.next_due_ms().is_some_and(|due| due <= now_ms);
-                any.then(|| state.machine.due_keys(now_ms, EXPIRE_BATCH)).unwrap_or_default()
+                if any { state.machine.due_keys(now_ms, EXPIRE_BATCH) } else { Vec::new() }
             };
             if !due.is_empty() && submit(&writes, Command::ExpireDue { keys: due }).await.is_none() {
                 return;
