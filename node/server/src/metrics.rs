@@ -69,6 +69,7 @@ pub const SIZE_BOUNDS: [u64; 17] =
 /// Counts by fixed bounds. One more bucket holds what lies above them.
 #[derive(Debug)]
 pub struct Histogram {
+    is_time: bool,
     bounds: &'static [u64; 17],
     buckets: [AtomicU64; 18],
     sum: AtomicU64,
@@ -78,14 +79,20 @@ pub struct Histogram {
 impl Histogram {
     /// A histogram of durations.
     pub fn of_time() -> Self {
-        Histogram::of(&TIME_BOUNDS_US)
+        Histogram::of(true, &TIME_BOUNDS_US)
     }
     /// A histogram of counts or bytes.
     pub fn of_size() -> Self {
-        Histogram::of(&SIZE_BOUNDS)
+        Histogram::of(false, &SIZE_BOUNDS)
     }
-    fn of(bounds: &'static [u64; 17]) -> Self {
-        Histogram { bounds, buckets: Default::default(), sum: AtomicU64::new(0), max: AtomicU64::new(0) }
+    fn of(is_time: bool, bounds: &'static [u64; 17]) -> Self {
+        Histogram {
+            is_time,
+            bounds,
+            buckets: Default::default(),
+            sum: AtomicU64::new(0),
+            max: AtomicU64::new(0),
+        }
     }
     /// Records one duration.
     pub fn time(&self, took: Duration) {
@@ -112,7 +119,7 @@ impl Histogram {
     }
     /// Whether this one counts time.
     pub fn is_time(&self) -> bool {
-        std::ptr::eq(self.bounds, &TIME_BOUNDS_US)
+        self.is_time
     }
     /// Bound and number of values at or below it, rising; the last is everything (`None`).
     pub fn cumulative(&self) -> Vec<(Option<u64>, u64)> {
