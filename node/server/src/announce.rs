@@ -21,6 +21,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(200);
 /// Changes closer together than this go out as one announcement.
 const GATHER: Duration = Duration::from_millis(5);
+/// Longest round trip that is taken for a measurement of the peer's clock.
+const ROUND_TRIP_MS_MAX: i64 = 100;
 const CALL_TIMEOUT: Duration = Duration::from_millis(700);
 
 /// What a node says.
@@ -101,9 +103,11 @@ async fn tell(node: &Node, to: NodeId, payload: Bytes) -> bool {
         node.topology.missed(to);
         return false;
     };
-    let half_way_ms = (node.env.clock.mono() - sent).as_millis() as i64 / 2;
-    let offset = said.wall_ms as i64 + half_way_ms - node.env.clock.wall_ms() as i64;
-    node.topology.heard_from(to, Some(offset));
+    let round_trip_ms = (node.env.clock.mono() - sent).as_millis() as i64;
+    let offset = said.wall_ms as i64 + round_trip_ms / 2 - node.env.clock.wall_ms() as i64;
+    // The peer's clock was read somewhere within the round trip: a slow one says little.
+    let sharp = round_trip_ms <= ROUND_TRIP_MS_MAX;
+    node.topology.heard_from(to, sharp.then_some(offset));
     said.learn(&node.topology, to);
     true
 }

@@ -399,13 +399,25 @@ impl Sources {
         }
     }
 
-    /// `WEIR_...` of an environment. Unknown names are refused by [`Config::load`].
-    pub fn environment_of(vars: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
-        vars.filter_map(|(name, value)| {
-            let key = name.strip_prefix("WEIR_")?.to_ascii_lowercase().replace('_', "-");
-            (key != "config").then_some((key, value))
-        })
-        .collect()
+    /// The settings among `WEIR_...` variables, and the names that are none: those may be somebody else's, so
+    /// they are not refused.
+    pub fn environment_of(
+        vars: impl Iterator<Item = (String, String)>,
+    ) -> (BTreeMap<String, String>, Vec<String>) {
+        let known = default_table();
+        let (mut settings, mut others) = (BTreeMap::new(), Vec::new());
+        for (name, value) in vars {
+            let Some(key) = name.strip_prefix("WEIR_").map(|key| key.to_ascii_lowercase().replace('_', "-"))
+            else {
+                continue;
+            };
+            match known.contains_key(&key) {
+                true => drop(settings.insert(key, value)),
+                false if key == "config" => {}
+                false => others.push(name),
+            }
+        }
+        (settings, others)
     }
 }
 
@@ -653,6 +665,16 @@ mod tests {
             error("", &[], &[("cluster", "n1")]).starts_with("flag --cluster: `n1` is not NAME=HOST:PORT")
         );
         assert!(error("port = \n", &[], &[]).starts_with("weir.toml line 1: "));
+    }
+
+    #[test]
+    fn only_variables_that_name_a_setting_are_taken() {
+        let vars =
+            [("WEIR_LOG_JSON", "true"), ("WEIR_SERVICE_HOST", "x"), ("HOME", "y"), ("WEIR_CONFIG", "z")];
+        let (settings, others) =
+            Sources::environment_of(vars.iter().map(|(name, value)| (name.to_string(), value.to_string())));
+        assert_eq!(settings.into_iter().collect::<Vec<_>>(), [("log-json".to_owned(), "true".to_owned())]);
+        assert_eq!(others, ["WEIR_SERVICE_HOST"]);
     }
 
     #[test]

@@ -175,7 +175,11 @@ fn sources(matches: &ArgMatches) -> anyhow::Result<Sources> {
             flags.insert(setting.key.to_owned(), value.clone());
         }
     }
-    Ok(Sources { file, environment: Sources::environment_of(std::env::vars()), flags })
+    let (environment, others) = Sources::environment_of(std::env::vars());
+    for name in others {
+        eprintln!("weir: {name} names no setting and is ignored; `weir config` lists them all");
+    }
+    Ok(Sources { file, environment, flags })
 }
 
 fn start(matches: &ArgMatches) -> anyhow::Result<()> {
