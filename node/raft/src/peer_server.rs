@@ -3,7 +3,7 @@
 //! Accepts connections, checks on every call that it comes from this cluster and is meant for this node,
 //! and hands it to the group or to the server's handler.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
@@ -15,13 +15,14 @@ use futures_util::stream::BoxStream;
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tonic::body::Body;
 use tonic::server::Grpc;
 use tonic::{Status, Streaming};
 use weir_env::{BoxStream as Connection, Env, Listener, TaskHandle};
 use weir_store::GroupId;
 
+use crate::contact::Claim;
 use crate::peers::{
     CONNECTION_WINDOW_BYTES, HEADER_CLUSTER, HEADER_FROM, HEADER_FROM_HEX, HEADER_GROUP, HEADER_KIND,
     HEADER_TO, MESSAGE_BYTES_MAX, NO_GROUP, PROBE_AFTER, PROBE_TIMEOUT, RawCodec, STREAM_WINDOW_BYTES,
@@ -296,14 +297,17 @@ async fn append(group: Group, request: Request<Body>) -> Response<Body> {
         let group = group.clone();
         async move {
             // A broken or malformed message ends the stream; the leader opens another.
-            let hears = group.clone();
+            // Every request has its answer, in order.
+            let claims = Arc::new(Mutex::new(VecDeque::new()));
+            let claimed = claims.clone();
             let requests = futures_util::stream::unfold(request.into_inner(), next_request)
-                .inspect(move |request| hears.contact().claimed(request.leader_commit.as_ref()));
+                .inspect(move |request| claimed.lock().push_back(claim(request)));
             let raft = group.raft().clone();
             let answers = raft.stream_append(requests).map(move |answer| match answer {
                 Ok(answer) => {
-                    if answer.is_ok() {
-                        group.contact().accepted();
+                    let claim = claims.lock().pop_front();
+                    if let (Ok(_), Some(claim)) = (&answer, claim) {
+                        group.contact().accepted(claim);
                     }
                     Ok(wire::encode_append_answer(&answer))
                 }
@@ -324,7 +328,11 @@ async fn beats(group: Group, request: Request<Body>) -> Response<Body> {
                 let group = group.clone();
                 async move {
                     let (request, messages) = next_request(messages).await?;
+                    let claim = claim(&request);
                     let answer = group.beat(request).await;
+                    if let Ok(Ok(_)) = &answer {
+                        group.contact().accepted(claim);
+                    }
                     let answer = answer.map(|answer| wire::encode_append_answer(&answer));
                     Some((answer.map_err(|fatal| Status::unavailable(fatal.to_string())), messages))
                 }
@@ -333,6 +341,10 @@ async fn beats(group: Group, request: Request<Body>) -> Response<Body> {
         }
     });
     server().streaming(answer, request).await
+}
+
+fn claim(request: &AppendRequest) -> Claim {
+    Claim::arrived(&request.vote, request.leader_commit.as_ref())
 }
 
 async fn next_request(mut messages: Streaming<Bytes>) -> Option<(AppendRequest, Streaming<Bytes>)> {

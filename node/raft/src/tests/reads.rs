@@ -86,3 +86,27 @@ async fn a_slow_disk_neither_deposes_the_leader_nor_holds_up_reads() {
     assert!(matches!(leader.list.outcome(held).await, Outcome::Done(_)));
     assert_eq!(cluster.leader().await.status().term, term);
 }
+
+/// Nothing is written, but heartbeats go on: a follower keeps hearing its leader.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_of_an_idle_leader_keeps_hearing_it() {
+    let cluster = Cluster::start().await;
+    let leader = cluster.leader().await;
+    let nonce = leader.propose("the last").await.unwrap();
+    let Outcome::Done(at) = leader.list.outcome(nonce).await else { panic!("not done") };
+    cluster.wait_items(1).await;
+    // Appends of the write are over by then: the commit index itself comes with them or with a heartbeat.
+    tokio::time::sleep(2 * crate::RaftTimings::default().election_max()).await;
+    let idle_since = weir_env::time::Instant::now();
+    for id in cluster.others(leader.id) {
+        let group = &cluster.nodes[&id].group;
+        let heard = async {
+            while group.leader_contact().is_none_or(|heard| heard.at < idle_since || heard.commit < at.index)
+            {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        let heard = tokio::time::timeout(super::cluster::PATIENCE, heard).await;
+        assert!(heard.is_ok(), "node {id} hears nothing: {:?}", group.leader_contact());
+    }
+}
