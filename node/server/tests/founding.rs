@@ -62,7 +62,7 @@ impl Place {
 
     async fn refused(&self, number: usize, more: &[(&str, &str)]) -> String {
         let started =
-            timeout(Duration::from_secs(20), start_node(Env::system(), self.config(number, more))).await;
+            timeout(Duration::from_secs(60), start_node(Env::system(), self.config(number, more))).await;
         let text = started.expect("a refusal comes soon").err().expect("must be refused").to_string();
         assert!(!text.contains('\n'), "{text}");
         text
@@ -72,7 +72,7 @@ impl Place {
         let nodes = [1, 2, 3].map(|n| self.start(n));
         let nodes = futures_util::future::join_all(nodes).await;
         for node in &nodes {
-            timeout(Duration::from_secs(20), node.ready()).await.expect("every slot is served");
+            timeout(Duration::from_secs(60), node.ready()).await.expect("every slot is served");
         }
         nodes
     }
@@ -91,7 +91,7 @@ async fn spread(nodes: &[RunningNode]) {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(Duration::from_secs(20), all_led).await.expect("one leader a node");
+    timeout(Duration::from_secs(60), all_led).await.expect("one leader a node");
 }
 
 fn wipe(dir: &Path) {
@@ -116,11 +116,11 @@ async fn three_nodes_found_a_cluster_come_back_and_refuse_a_wiped_one() {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(Duration::from_secs(5), served).await.expect("the others serve everything");
+    timeout(Duration::from_secs(30), served).await.expect("the others serve everything");
     drop(nodes);
     // The first and third go on running in this process; a second life of n2 joins them.
     let again = place.start(2).await;
-    timeout(Duration::from_secs(10), again.ready()).await.expect("it is back");
+    timeout(Duration::from_secs(30), again.ready()).await.expect("it is back");
     assert_eq!(again.node().identity.id, ids[1]);
     spread(std::slice::from_ref(&again)).await;
     again.shutdown().await;
@@ -132,7 +132,7 @@ async fn three_nodes_found_a_cluster_come_back_and_refuse_a_wiped_one() {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(Duration::from_secs(10), told).await.expect("the map takes the new address");
+    timeout(Duration::from_secs(30), told).await.expect("the map takes the new address");
     elsewhere.shutdown().await;
     drop(elsewhere);
 
