@@ -8,6 +8,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{FutureExt, Stream, StreamExt};
@@ -16,6 +17,7 @@ use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use weir_env::Env;
+use weir_env::time::Instant;
 use weir_store::{LogPosition, SnapshotStore};
 
 use crate::propose::{Fate, Nonce, Waiting};
@@ -30,6 +32,10 @@ const BATCH_ENTRIES_MAX: usize = 8192;
 
 /// Chunks of a snapshot are gathered up to about this many bytes before they are written.
 const CHUNK_BYTES: usize = 256 << 10;
+
+/// An attempt at a snapshot that failed is repeated after this long, or after as much log as lies between two
+/// snapshots: each writes all of the state, or as much as the disk holds.
+const SNAPSHOT_RETRY: Duration = Duration::from_secs(30);
 
 /// A committed log entry on its way into the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,6 +104,8 @@ struct LogBytesState {
     total: u64,
     at_snapshot: u64,
     asked: bool,
+    /// After a failure: when, or at which `total`, to ask again.
+    retry: Option<(Instant, u64)>,
     /// (index, bytes up to and including it), a sample now and then, oldest first.
     samples: VecDeque<(u64, u64)>,
 }
@@ -115,7 +123,10 @@ impl LogBytes {
             let total = state.total;
             state.samples.push_back((index, total));
         }
-        if !state.asked && state.total - state.at_snapshot >= self.snapshot_after {
+        if !state.asked
+            && state.total - state.at_snapshot >= self.snapshot_after
+            && state.retry.is_none_or(|(at, total)| state.total >= total || Instant::now() >= at)
+        {
             state.asked = true;
             self.due.notify_one();
         }
@@ -128,6 +139,7 @@ impl LogBytes {
         let covered = state.samples.iter().rev().find(|(at, _)| *at <= index).map(|(_, bytes)| *bytes)?;
         state.at_snapshot = covered;
         state.asked = false;
+        state.retry = None;
         let keep_from = covered.saturating_sub(self.snapshot_after / 4);
         let mut upto = None;
         while let Some((at, bytes)) = state.samples.front().copied() {
@@ -140,9 +152,16 @@ impl LogBytes {
         upto
     }
 
-    /// The attempt came to nothing; the next entry asks again.
-    pub(crate) fn snapshot_failed(&self) {
+    /// There was nothing to take yet; the next entry asks again.
+    fn snapshot_too_early(&self) {
         self.state.lock().asked = false;
+    }
+
+    /// The attempt came to nothing.
+    fn snapshot_failed(&self) {
+        let mut state = self.state.lock();
+        state.asked = false;
+        state.retry = Some((Instant::now() + SNAPSHOT_RETRY, state.total + self.snapshot_after));
     }
 }
 
@@ -264,7 +283,7 @@ impl RaftStateMachine<TypeConfig> for Applier {
     async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<Builder> {
         // Before the first entry there is nothing to take.
         if self.last_applied.is_none() && !force {
-            self.log_bytes.snapshot_failed();
+            self.log_bytes.snapshot_too_early();
             return None;
         }
         Some(self.get_snapshot_builder().await)
@@ -293,6 +312,9 @@ impl RaftStateMachine<TypeConfig> for Applier {
         let file = match data {
             SnapshotData::Stored(file) => file,
             SnapshotData::Received(writing) => writing.finish().await.map_err(io::Error::other)?,
+            SnapshotData::NotTaken => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "a snapshot that was not taken"));
+            }
         };
         let mut sink = self.machine.lock().begin_restore();
         let mut reader = file.open().await.map_err(io::Error::other)?;
@@ -327,6 +349,10 @@ impl RaftStateMachine<TypeConfig> for Applier {
 
 fn stored(file: SnapshotFile) -> openraft::alias::SnapshotOf<TypeConfig, SnapshotData> {
     Snapshot { meta: file.label.meta.clone(), snapshot: SnapshotData::Stored(file) }
+}
+
+fn not_taken() -> openraft::alias::SnapshotOf<TypeConfig, SnapshotData> {
+    Snapshot { meta: SnapshotMeta::default(), snapshot: SnapshotData::NotTaken }
 }
 
 /// A snapshot that finishes after a newer one was installed does not replace it.
@@ -378,15 +404,14 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
             }
             Err(error) => {
                 self.log_bytes.snapshot_failed();
-                // A disk without room for a snapshot is no reason to stop while an older one stands.
-                let standing = self.current.lock().clone();
-                match standing {
-                    Some(file) if error.is_full() => {
-                        tracing::warn!(%error, "no snapshot was taken");
-                        Ok(stored(file))
-                    }
-                    _ => Err(io::Error::other(error)),
+                if !error.is_full() {
+                    return Err(io::Error::other(error));
                 }
+                // A disk without room for a snapshot is no reason to stop: an older one stands, or else the whole
+                // log. What the library already knows, or a position before all entries, changes nothing there.
+                tracing::warn!(%error, "no snapshot was taken");
+                let standing = self.current.lock().clone();
+                Ok(standing.map_or_else(not_taken, stored))
             }
         }
     }
@@ -414,5 +439,22 @@ mod tests {
         bytes.applied(20, 100);
         assert!(bytes.due.notified().now_or_never().is_some());
         assert_eq!(bytes.snapshot_taken(20), Some(17));
+    }
+
+    #[test]
+    fn a_failed_snapshot_is_not_tried_again_at_every_entry() {
+        let bytes = LogBytes::new(1000);
+        let mut asked = Vec::new();
+        for index in 1..=40 {
+            bytes.applied(index, 100);
+            if bytes.due.notified().now_or_never().is_some() {
+                asked.push(index);
+                bytes.snapshot_failed();
+            }
+        }
+        assert_eq!(asked, [10, 20, 30, 40]);
+        bytes.state.lock().retry = Some((Instant::now(), u64::MAX));
+        bytes.applied(41, 1);
+        assert!(bytes.due.notified().now_or_never().is_some(), "time alone is enough");
     }
 }

@@ -32,6 +32,9 @@ pub(crate) enum SnapshotData {
     /// All bytes of one that was received. It counts only once the library installs it, after it cut what
     /// conflicts in the log: a snapshot that counted before could meet that log again after a crash.
     Received(Writing),
+    /// No bytes: an attempt to take one that failed, and none stands. Only ever handed to the library as the end of
+    /// that attempt.
+    NotTaken,
 }
 
 /// A whole snapshot on disk. It may be gone when opened: a newer one removes it.

@@ -3,11 +3,13 @@
 //! A snapshot is written under a temporary name, synced, and renamed; so a file with a final name is whole or damaged,
 //! never unfinished. The newest is the one that counts, older ones are removed when it is there.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{Buf, Bytes, BytesMut};
+use parking_lot::Mutex;
 use weir_env::{Disk, Env};
 
 use crate::error::Error;
@@ -44,6 +46,8 @@ struct Inner {
     dir: PathBuf,
     taking: AtomicBool,
     receiving: AtomicBool,
+    /// One at a time: two at once would remove the same older files.
+    publishing: Mutex<()>,
 }
 
 impl SnapshotStore {
@@ -54,6 +58,7 @@ impl SnapshotStore {
             dir: dir.to_owned(),
             taking: AtomicBool::new(false),
             receiving: AtomicBool::new(false),
+            publishing: Mutex::new(()),
         });
         let store = Self { inner };
         store.run(|inner| inner.prepare()).await?;
@@ -129,7 +134,7 @@ impl SnapshotStore {
                 if resume && let Some(file) = FileWriter::resume(disk, &path, at, &header)? {
                     return Ok(file);
                 }
-                FileWriter::create(disk, &path, at, &header)
+                FileWriter::create(disk, &path, at, &header).map_err(|error| inner.give_up(temp, error))
             })
             .await?;
         let written = file.data_bytes();
@@ -149,11 +154,27 @@ impl Inner {
     fn prepare(&self) -> Result<(), Error> {
         let disk = &*self.env.disk;
         create_dir(disk, &self.dir)?;
-        let taking = self.dir.join(TAKING);
-        if disk.exists(&taking) {
-            disk.remove_file(&taking).map_err(|e| Error::io("remove", &taking, e))?;
+        self.remove(TAKING)
+    }
+
+    /// What is gone already is fine.
+    fn remove(&self, name: &str) -> Result<(), Error> {
+        let path = self.dir.join(name);
+        match self.env.disk.remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", &path, e)),
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// An unfinished file must not hold all the space that is left. A part of a received one is worth keeping where
+    /// there is room, since sending goes on behind it.
+    fn give_up(&self, temp: &str, error: Error) -> Error {
+        if (temp == TAKING || error.is_full())
+            && let Err(error) = self.remove(temp)
+        {
+            tracing::warn!(%error, "an unfinished snapshot stays");
+        }
+        error
     }
 
     fn positions(&self) -> Result<Vec<LogPosition>, Error> {
@@ -180,14 +201,14 @@ impl Inner {
     /// Gives a synced file its name, and removes what it replaces.
     fn publish(&self, temp: &str, at: LogPosition) -> Result<(), Error> {
         let disk: &dyn Disk = &*self.env.disk;
+        let _publishing = self.publishing.lock();
         let from = self.dir.join(temp);
         disk.rename(&from, &self.dir.join(name(at))).map_err(|e| Error::io("rename", &from, e))?;
         disk.sync_dir(&self.dir).map_err(|e| Error::io("sync", &self.dir, e))?;
         let mut older = self.positions()?;
         older.pop();
         for at in older {
-            let path = self.dir.join(name(at));
-            disk.remove_file(&path).map_err(|e| Error::io("remove", &path, e))?;
+            self.remove(&name(at))?;
         }
         Ok(())
     }
@@ -218,7 +239,8 @@ impl Drop for Turn {
     }
 }
 
-/// A snapshot being written. Dropping it gives up: nothing counts, but what was received can be gone on with.
+/// A snapshot being written. Dropping it gives up: nothing counts, but what was received can be gone on with. After an
+/// error nothing of it is left on disk, unless it was being received and there is space.
 pub struct SnapshotWriter {
     turn: Turn,
     at: LogPosition,
@@ -262,9 +284,8 @@ impl SnapshotWriter {
         let file = self.file.take().ok_or(Error::Closed)?;
         let (inner, temp, at) = (self.turn.inner.clone(), self.turn.temp, self.at);
         let bytes = off_thread(&self.turn.inner.env, "snapshot", move || {
-            let bytes = file.finish()?;
-            inner.publish(temp, at)?;
-            Ok::<_, Error>(bytes)
+            let finished = file.finish().and_then(|bytes| inner.publish(temp, at).map(|()| bytes));
+            finished.map_err(|error| inner.give_up(temp, error))
         })
         .await??;
         Ok(SnapshotInfo { at, meta: self.meta.clone(), bytes })
@@ -273,11 +294,14 @@ impl SnapshotWriter {
     async fn write(&mut self, data: Bytes) -> Result<(), Error> {
         let mut file = self.file.take().ok_or(Error::Closed)?;
         let written = data.len() as u64;
+        let (inner, temp) = (self.turn.inner.clone(), self.turn.temp);
         let file = off_thread(&self.turn.inner.env, "snapshot", move || {
-            for chunk in data.chunks(CHUNK_BYTES) {
-                file.chunk(chunk)?;
+            let added = data.chunks(CHUNK_BYTES).try_for_each(|chunk| file.chunk(chunk));
+            if let Err(error) = added {
+                drop(file);
+                return Err(inner.give_up(temp, error));
             }
-            Ok::<_, Error>(file)
+            Ok(file)
         })
         .await??;
         self.file = Some(file);

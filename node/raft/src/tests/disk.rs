@@ -1,9 +1,10 @@
-//! The real disk, with syncs that can be held up.
+//! The real disk, with syncs that can be held up and no room for snapshots when told so.
 
 use std::any::Any;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 use weir_env::{Disk, File, OpenMode};
@@ -12,6 +13,10 @@ use weir_env::{Disk, File, OpenMode};
 struct Gate {
     held: Mutex<bool>,
     opened: Condvar,
+    /// Snapshots being taken do not fit.
+    no_room: AtomicBool,
+    /// Snapshots begun to be taken.
+    takes: AtomicU64,
 }
 
 /// Clones share the gate.
@@ -35,6 +40,16 @@ impl SlowDisk {
         *self.gate.held.lock() = false;
         self.gate.opened.notify_all();
     }
+
+    /// From now on a snapshot being taken finds room for its header alone, or for all.
+    pub(super) fn refuse_snapshots(&self, refuse: bool) {
+        self.gate.no_room.store(refuse, Ordering::Relaxed);
+    }
+
+    /// How many snapshots were begun to be taken.
+    pub(super) fn takes(&self) -> u64 {
+        self.gate.takes.load(Ordering::Relaxed)
+    }
 }
 
 impl Disk for SlowDisk {
@@ -48,7 +63,9 @@ impl Disk for SlowDisk {
 
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn File>> {
         let file = self.real.open(path, mode)?;
-        Ok(Box::new(SlowFile { file, gate: self.gate.clone() }))
+        let taking = mode == OpenMode::CreateNew && path.ends_with("taking.tmp");
+        self.gate.takes.fetch_add(u64::from(taking), Ordering::Relaxed);
+        Ok(Box::new(SlowFile { file, gate: self.gate.clone(), taking }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -83,6 +100,7 @@ impl Disk for SlowDisk {
 struct SlowFile {
     file: Box<dyn File>,
     gate: Arc<Gate>,
+    taking: bool,
 }
 
 impl File for SlowFile {
@@ -91,6 +109,9 @@ impl File for SlowFile {
     }
 
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if self.taking && offset > 0 && self.gate.no_room.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         self.file.write_at(bytes, offset)
     }
 

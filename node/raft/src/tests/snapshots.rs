@@ -123,3 +123,37 @@ async fn a_refused_snapshot_leaves_nothing_that_counts() {
     cluster.leader().await.propose("goes on").await.unwrap();
     cluster.wait_items(1).await;
 }
+
+/// No snapshot stands yet and none fits: the group goes on with its whole log, tries now and then, and takes one when
+/// there is room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_snapshot_that_does_not_fit_stops_nobody() {
+    let cluster = Cluster::start_with(small_log()).await;
+    for disk in cluster.disks.values() {
+        disk.refuse_snapshots(true);
+    }
+    let leader = cluster.leader().await.id;
+    fill(&cluster, leader, 300, 1000).await;
+    cluster.wait_items(300).await;
+    for node in cluster.nodes.values() {
+        node.group.trigger_snapshot().await;
+        let failed = async {
+            while cluster.disks[&node.id].takes() == 0 {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(super::cluster::PATIENCE, failed).await.expect("an attempt");
+        let takes = cluster.disks[&node.id].takes();
+        assert!(takes <= 300 * 1100 / (64 << 10) + 1, "node {} tried {takes} times", node.id);
+    }
+    for disk in cluster.disks.values() {
+        disk.refuse_snapshots(false);
+    }
+    fill(&cluster, leader, 100, 1000).await;
+    cluster.wait_items(400).await;
+    for node in cluster.nodes.values() {
+        let status = node.wait_status("a snapshot", |status| status.snapshot > 0).await;
+        assert_eq!(status.stopped, None);
+        node.wait_purged().await;
+    }
+}

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
+use bytes::Bytes;
+
 use super::crash::{DIR, options};
 use super::fault_disk::FaultDisk;
 use crate::suite::{append, entries};
-use crate::{Durability, Error, GroupId, LogPosition, Wal};
+use crate::{Durability, Error, GroupId, LogPosition, SnapshotStore, Wal};
 
 #[tokio::test(start_paused = true)]
 async fn a_full_disk_refuses_appends_but_not_votes_and_cuts_and_recovers_by_purging() {
@@ -75,4 +77,52 @@ async fn low_free_space_is_told_before_anything_is_refused() {
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     assert!(!*low.borrow(), "and that it is back");
     wal.close().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_does_not_fit_leaves_the_space_to_others() {
+    let disk = FaultDisk::default();
+    let store = SnapshotStore::open(&disk.env(), Path::new(DIR)).await.unwrap();
+    let at = LogPosition::new(1, 5);
+    // Too large at the first bytes, in the middle, and at the end.
+    for capacity in [10, 1 << 20, (2 << 20) + 60] {
+        for receiving in [false, true] {
+            disk.limit(Some(capacity));
+            let written = async {
+                let mut writer = match receiving {
+                    true => store.receive(at, Bytes::new()).await?,
+                    false => store.take(at, Bytes::new()).await?,
+                };
+                for _ in 0..20 {
+                    writer.push(&[7; 100 << 10]).await?;
+                }
+                writer.push(&[7; 48 << 10]).await?;
+                writer.finish().await
+            };
+            let refused = written.await.expect_err("it does not fit");
+            assert!(refused.is_full(), "{refused}");
+            assert_eq!(disk.used(), 0, "of {capacity}, receiving: {receiving}");
+        }
+    }
+    disk.limit(None);
+    let mut writer = store.take(at, Bytes::new()).await.unwrap();
+    writer.push(&[7; 1000]).await.unwrap();
+    writer.finish().await.unwrap();
+    store.verify(at).await.unwrap();
+}
+
+/// One that was taken and one that was received end at once, with an older one standing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn two_snapshots_may_be_finished_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SnapshotStore::open(&weir_env::Env::system(), dir.path()).await.unwrap();
+    for round in 0..200 {
+        let taken = store.take(LogPosition::new(1, 2 * round), Bytes::new()).await.unwrap();
+        let newest = LogPosition::new(1, 2 * round + 1);
+        let received = store.receive(newest, Bytes::new()).await.unwrap();
+        let (taken, received) = (tokio::spawn(taken.finish()), tokio::spawn(received.finish()));
+        taken.await.unwrap().unwrap();
+        received.await.unwrap().unwrap();
+        assert_eq!(store.list().await.unwrap().iter().map(|info| info.at).collect::<Vec<_>>(), [newest]);
+    }
 }
