@@ -52,7 +52,7 @@ impl std::fmt::Display for Redirect {
 }
 
 /// No leader within the time that a command is held.
-const NO_LEADER: Redirect = Redirect::ClusterDown("The cluster is down");
+pub(crate) const NO_LEADER: Redirect = Redirect::ClusterDown("The cluster is down");
 /// Too many commands wait for a leader already.
 const TOO_MANY_HELD: Redirect =
     Redirect::ClusterDown("The cluster is down: too many commands wait for a leader");

@@ -97,21 +97,44 @@ impl Session {
     }
 }
 
-/// Highest log index that this connection wrote, a shard.
+/// What this connection wrote, a shard: the highest log index, or `None` while the last write's index is not known.
 #[derive(Debug, Clone, Default)]
-pub struct Written(Vec<(ShardId, u64)>);
+pub struct Written(Vec<(ShardId, Option<u64>)>);
 
 impl Written {
-    /// Remembers a write that was answered.
+    /// Remembers a write that was answered. It stands above all that this connection sent before, so it covers a
+    /// write of unknown fate too.
     pub fn note(&mut self, shard: ShardId, index: u64) {
-        match self.0.iter_mut().find(|(known, _)| *known == shard) {
-            Some((_, highest)) => *highest = index.max(*highest),
-            None => self.0.push((shard, index)),
+        let entry = self.entry(shard);
+        *entry = Some(index.max(entry.unwrap_or(0)));
+    }
+
+    /// Remembers a write that may or may not be in the log: nobody can be said to hold it until a later one is
+    /// answered.
+    pub fn note_unknown(&mut self, shard: ShardId) {
+        *self.entry(shard) = None;
+    }
+
+    /// Remembers all of `later`.
+    pub fn append(&mut self, later: &Written) {
+        for (shard, index) in later.iter() {
+            match index {
+                Some(index) => self.note(shard, index),
+                None => self.note_unknown(shard),
+            }
         }
     }
 
-    /// All shards written to.
-    pub fn iter(&self) -> impl Iterator<Item = (ShardId, u64)> + '_ {
+    fn entry(&mut self, shard: ShardId) -> &mut Option<u64> {
+        let at = self.0.iter().position(|(known, _)| *known == shard).unwrap_or_else(|| {
+            self.0.push((shard, Some(0)));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
+
+    /// All shards written to; `None` for an index that is not known.
+    pub fn iter(&self) -> impl Iterator<Item = (ShardId, Option<u64>)> + '_ {
         self.0.iter().copied()
     }
 
@@ -201,6 +224,21 @@ mod tests {
         written.note(ShardId(1), 5);
         written.note(ShardId(2), 1);
         written.note(ShardId(1), 3);
-        assert_eq!(written.iter().collect::<Vec<_>>(), [(ShardId(1), 5), (ShardId(2), 1)]);
+        assert_eq!(written.iter().collect::<Vec<_>>(), [(ShardId(1), Some(5)), (ShardId(2), Some(1))]);
+    }
+
+    #[test]
+    fn a_write_of_unknown_fate_is_covered_by_the_next_one_alone() {
+        let mut written = Written::default();
+        assert!(written.is_empty());
+        written.note_unknown(ShardId(1));
+        assert!(!written.is_empty());
+        written.note(ShardId(2), 4);
+        assert_eq!(written.iter().collect::<Vec<_>>(), [(ShardId(1), None), (ShardId(2), Some(4))]);
+        let mut later = Written::default();
+        later.note(ShardId(1), 9);
+        later.note_unknown(ShardId(2));
+        written.append(&later);
+        assert_eq!(written.iter().collect::<Vec<_>>(), [(ShardId(1), Some(9)), (ShardId(2), None)]);
     }
 }

@@ -5,12 +5,14 @@ use crate::cluster;
 use crate::config::Durability;
 use crate::info;
 use crate::node::Node;
+use crate::route::{NO_LEADER, Redirect};
 use crate::session::{Session, Written};
 use crate::shard::{Answer, ReadMode, ShardHandle, Unblock};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use weir_env::time::Instant;
 use weir_stream::{Command, Query, Reply};
 
@@ -56,21 +58,24 @@ pub(crate) fn now(node: &Arc<Node>, session: &mut Session, call: Control) -> Res
     })
 }
 
-/// Answers the rest. Called once all answers before are known; `written` is what this connection wrote.
-pub(crate) async fn later(node: Arc<Node>, call: Control, written: Written) -> Reply {
-    match call {
+/// Answers the rest, and tells what it wrote itself. Called once all answers before are known; `written` is what
+/// this connection wrote.
+pub(crate) async fn later(node: Arc<Node>, call: Control, written: Written) -> (Reply, Written) {
+    let reply = match call {
         Control::Info(sections) => bulk(info::info(&node, &sections)),
         Control::Cluster(args) => cluster::execute(&node, &args).await,
         Control::DbSize => db_size(&node).await,
-        Control::Flush => flush(&node).await,
+        Control::Flush => return flush(&node).await,
         Control::Wait { replicas, timeout } => {
-            Reply::Int(wait(&node, &written, replicas, deadline(timeout)).await as i64)
+            let ends = Ends::at(deadline(timeout));
+            Reply::Int(wait(&waited_for(&node, &written), replicas, &ends).await as i64)
         }
         Control::WaitAof { local, replicas, timeout } => {
             wait_synced(&node, &written, local, replicas, deadline(timeout)).await
         }
         other => error(format!("ERR {other:?} cannot be answered here")),
-    }
+    };
+    (reply, Written::default())
 }
 
 fn bulk(text: impl Into<String>) -> Reply {
@@ -183,18 +188,82 @@ async fn db_size(node: &Node) -> Reply {
     Reply::Int(keys)
 }
 
+/// Not done: the shard has too much in hand.
+pub(crate) const BUSY: &str = "BUSY too many commands are in flight here, try again";
+/// Nobody can say whether it was done.
+pub(crate) const UNKNOWN: &str = "UNKNOWN the command may or may not have been applied";
+/// Not done: only the reserve of the disk is left.
+pub(crate) const DISK_FULL: &str = "OOM disk full";
+
+/// Pause before a shard that is led here and does not serve is asked again.
+const FLUSH_AGAIN_PAUSE: Duration = Duration::from_millis(10);
+
 /// One log entry for each shard led here.
-async fn flush(node: &Node) -> Reply {
-    let flushes = node.shards.led().into_iter().map(|shard| shard.write(Command::Flush, None));
-    for answer in join_all(flushes).await {
+async fn flush(node: &Node) -> (Reply, Written) {
+    let until = Instant::now() + node.config.hold_max();
+    let led: Vec<ShardHandle> = node.shards.all().into_iter().filter(is_leader).collect();
+    let answers = join_all(led.iter().map(|shard| flush_shard(shard, until))).await;
+    let mut written = Written::default();
+    for (shard, answer) in led.iter().zip(&answers) {
         match answer {
-            Answer::Reply { .. } | Answer::Moved => {}
-            Answer::Busy => return error("BUSY too many commands are in flight here, try again"),
-            Answer::Unknown => return error("UNKNOWN the command may or may not have been applied"),
-            Answer::OutOfSpace => return error("OOM disk full"),
+            Answer::Reply { index, .. } => written.note(shard.id(), *index),
+            Answer::Unknown => written.note_unknown(shard.id()),
+            Answer::Moved | Answer::Busy | Answer::OutOfSpace => {}
         }
     }
-    Reply::Ok
+    let Err(refusal) = flush_end(&answers) else { return (Reply::Ok, written) };
+    let refusal = refusal.map_or_else(|| flush_redirect(node, &led, &answers).to_string(), str::to_owned);
+    (error(refusal), written)
+}
+
+/// Whether this node leads the shard, be it able to serve now or not.
+fn is_leader(shard: &ShardHandle) -> bool {
+    shard.group().status().borrow().is_leader
+}
+
+/// Empties one shard; asks again while it is led here and cannot serve.
+async fn flush_shard(shard: &ShardHandle, until: Instant) -> Answer {
+    loop {
+        match shard.write(Command::Flush, None).await {
+            Answer::Moved if is_leader(shard) && Instant::now() < until => {
+                weir_env::time::sleep(FLUSH_AGAIN_PAUSE).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// What the shards' answers are together: a plain refusal means that no shard was touched. `Err(None)`: nothing was
+/// done for want of a leader here.
+fn flush_end(answers: &[Answer]) -> Result<(), Option<&'static str>> {
+    let any = |is: fn(&Answer) -> bool| answers.iter().any(is);
+    let all_done = answers.iter().all(|answer| matches!(answer, Answer::Reply { .. }));
+    if all_done {
+        Ok(())
+    } else if any(|answer| matches!(answer, Answer::Reply { .. } | Answer::Unknown)) {
+        Err(Some(UNKNOWN))
+    } else if any(|answer| matches!(answer, Answer::OutOfSpace)) {
+        Err(Some(DISK_FULL))
+    } else if any(|answer| matches!(answer, Answer::Busy)) {
+        Err(Some(BUSY))
+    } else {
+        Err(None)
+    }
+}
+
+/// Why nothing was flushed, when no shard could be written here.
+fn flush_redirect(node: &Node, led: &[ShardHandle], answers: &[Answer]) -> Redirect {
+    let view = node.topology.view();
+    let mut moved = led.iter().zip(answers).filter(|(_, answer)| matches!(answer, Answer::Moved));
+    // Another's leadership is believed; the own one only if it serves, and then the next try may succeed.
+    let has_leader = |shard: &ShardHandle| {
+        shard.serving() || view.live_leader(shard.id()).is_some_and(|leader| leader.number != view.me)
+    };
+    if moved.all(|(shard, _)| has_leader(shard)) {
+        return Redirect::TryAgain;
+    }
+    node.metrics.cluster_down.inc();
+    NO_LEADER
 }
 
 /// Never, or that long from now.
@@ -202,23 +271,64 @@ fn deadline(timeout: Option<Duration>) -> Option<Instant> {
     timeout.and_then(|timeout| Instant::now().checked_add(timeout))
 }
 
-/// The shards that WAIT looks at with the index that matters there: those written to, or else all led here.
-fn waited_for(node: &Node, written: &Written) -> Vec<(ShardHandle, u64)> {
-    if written.is_empty() {
-        return node.shards.led().into_iter().map(|shard| (shard, 0)).collect();
+/// When a wait over several shards ends without enough: at its deadline, or once one shard cannot get there any more,
+/// since the answer is the minimum.
+struct Ends {
+    deadline: Option<Instant>,
+    over: watch::Sender<bool>,
+}
+
+impl Ends {
+    fn at(deadline: Option<Instant>) -> Self {
+        Ends { deadline, over: watch::Sender::new(false) }
     }
-    written.iter().filter_map(|(id, index)| Some((node.shards.get(id)?, index))).collect()
+
+    /// Ends all.
+    fn end(&self) {
+        self.over.send_replace(true);
+    }
+
+    /// Returns at the end.
+    async fn reached(&self) {
+        let mut over = self.over.subscribe();
+        // The sender lives as long as `self`.
+        let over = async { over.wait_for(|over| *over).await.is_ok() };
+        match self.deadline {
+            Some(deadline) => drop(weir_env::time::timeout_at(deadline, over).await),
+            None => drop(over.await),
+        }
+    }
+}
+
+/// A shard that WAIT looks at, with the index that matters there. `None`: nothing can be proven of what this connection
+/// wrote to one, as its fate is unknown or the shard is no longer here.
+type WaitedFor = Option<(ShardHandle, u64)>;
+
+/// The shards that WAIT looks at: those written to, or else all led here.
+fn waited_for(node: &Node, written: &Written) -> Vec<WaitedFor> {
+    if written.is_empty() {
+        return node.shards.led().into_iter().map(|shard| Some((shard, 0))).collect();
+    }
+    written.iter().map(|(id, index)| Some((node.shards.get(id)?, index?))).collect()
 }
 
 /// How many other voters hold every write of this connection: the minimum over its shards.
-async fn wait(node: &Node, written: &Written, wanted: usize, deadline: Option<Instant>) -> usize {
-    let shards = waited_for(node, written);
-    let each = shards.iter().map(|(shard, index)| shard.wait_replicas(*index, wanted, deadline));
+async fn wait(shards: &[WaitedFor], wanted: usize, ends: &Ends) -> usize {
+    let each = shards.iter().map(|shard| async move {
+        let proven = match shard {
+            Some((shard, index)) => shard.wait_replicas(*index, wanted, ends.reached()).await,
+            None => 0,
+        };
+        if proven < wanted {
+            ends.end();
+        }
+        proven
+    });
     join_all(each).await.into_iter().min().unwrap_or(0)
 }
 
 /// How often the own disk is looked at while WAITAOF waits for it.
-const SYNC_LOOK_MS: u64 = 5;
+const SYNC_LOOK: Duration = Duration::from_millis(5);
 
 /// 1 when this node has synced every write of this connection, and how many other voters have.
 async fn wait_synced(
@@ -229,26 +339,55 @@ async fn wait_synced(
     deadline: Option<Instant>,
 ) -> Reply {
     let shards = waited_for(node, written);
-    let synced_here = || shards.iter().all(|(shard, index)| shard.group().durable_index() >= *index);
+    let ends = Ends::at(deadline);
+    let synced_here = || {
+        let synced = |(shard, index): &(ShardHandle, u64)| shard.group().durable_index() >= *index;
+        shards.iter().all(|shard| shard.as_ref().is_some_and(synced))
+    };
+    let led_here = || shards.iter().all(|shard| shard.as_ref().is_some_and(|(shard, _)| shard.leads()));
     let own = async {
-        while local > 0 && !synced_here() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
-            weir_env::time::sleep(Duration::from_millis(SYNC_LOOK_MS)).await;
+        let look = async {
+            while local > 0 && !synced_here() && led_here() {
+                weir_env::time::sleep(SYNC_LOOK).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = look => {}
+            () = ends.reached() => {}
         }
         i64::from(synced_here())
     };
     let others = async {
         if node.config.durability == Durability::Always {
-            return wait(node, written, replicas, deadline).await as i64;
+            return wait(&shards, replicas, &ends).await as i64;
         }
-        // Others tell what they hold in memory; what they have synced is not proven in these modes.
+        // Others tell what they hold in memory; what they have synced is not proven in these modes, however many
+        // are waited for.
         if replicas > 0 {
-            match deadline {
-                Some(deadline) => weir_env::time::sleep_until(deadline).await,
-                None => std::future::pending().await,
-            }
+            wait(&shards, usize::MAX, &ends).await;
         }
         0
     };
     let (own, others) = futures_util::join!(own, others);
     Reply::Array(vec![Reply::Int(own), Reply::Int(others)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_that_touched_a_shard_is_never_refused_plainly() {
+        let done = || Answer::Reply { reply: Reply::Ok, index: 3 };
+        assert_eq!(flush_end(&[]), Ok(()), "a node that leads nothing has nothing to do");
+        assert_eq!(flush_end(&[done(), done()]), Ok(()));
+        for refused in [|| Answer::Moved, || Answer::Busy, || Answer::OutOfSpace] {
+            assert_eq!(flush_end(&[done(), refused()]), Err(Some(UNKNOWN)));
+            assert_eq!(flush_end(&[refused(), Answer::Unknown]), Err(Some(UNKNOWN)));
+        }
+        assert_eq!(flush_end(&[Answer::Moved, Answer::Busy]), Err(Some(BUSY)));
+        assert_eq!(flush_end(&[Answer::OutOfSpace, Answer::Busy]), Err(Some(DISK_FULL)));
+        assert_eq!(flush_end(&[Answer::Moved, Answer::Moved]), Err(None));
+    }
 }

@@ -214,7 +214,10 @@ impl Connection {
                 Err(call) => {
                     let waits = matches!(call, Control::Wait { .. } | Control::WaitAof { .. });
                     let task = control::later(self.node.clone(), call, self.session.written.clone());
-                    let stage = Stage::Task(Box::pin(async move { Done::reply(task.await) }));
+                    let stage = Stage::Task(Box::pin(async move {
+                        let (reply, written_more) = task.await;
+                        Done { written_more, ..Done::reply(reply) }
+                    }));
                     self.push(row.name, stage, Class::Alone, waits, None);
                 }
             },
@@ -293,8 +296,9 @@ impl Connection {
                 // A copy is cheap beside the log, but only the last call can use it, and EXEC may be long.
                 let again =
                     (!waits && merge.is_none() && self.in_flight.is_empty()).then(|| Box::new(job.clone()));
+                let writes = job.access() == Access::Write;
                 let pending = job.submit(&shard, &self.session.client);
-                let stage = Stage::Shard { pending, shard: shard.id(), slot, again };
+                let stage = Stage::Shard { pending, shard: shard.id(), slot, writes, again };
                 self.push(row.name, stage, class, waits, merge);
             }
             None => {

@@ -1,6 +1,7 @@
 //! Calls that were started and not answered yet.
 
 use crate::clients::Client;
+use crate::command::control::{BUSY, DISK_FULL, UNKNOWN};
 use crate::command::error;
 use crate::metrics::CommandMetrics;
 use crate::node::Node;
@@ -44,6 +45,8 @@ pub(super) enum Stage {
         pending: Pending,
         shard: ShardId,
         slot: Slot,
+        /// It is a write.
+        writes: bool,
         /// How to send it once more if it was not done and nothing followed it.
         again: Option<Box<Job>>,
     },
@@ -54,13 +57,15 @@ pub(super) enum Stage {
 /// The end of a call.
 pub(super) struct Done {
     pub(super) reply: Reply,
-    /// Shard and log index of a write.
-    pub(super) written: Option<(ShardId, u64)>,
+    /// Shard and log index of a write; without the index when nobody knows whether it was done.
+    pub(super) written: Option<(ShardId, Option<u64>)>,
+    /// What a call over several shards wrote.
+    pub(super) written_more: Written,
 }
 
 impl Done {
     pub(super) fn reply(reply: Reply) -> Self {
-        Done { reply, written: None }
+        Done { reply, written: None, written_more: Written::default() }
     }
 }
 
@@ -113,7 +118,8 @@ pub(super) async fn send(node: Arc<Node>, client: Arc<Client>, slot: Slot, job: 
             Ok(shard) => shard,
             Err(redirect) => return Done::reply(redirected(&redirect)),
         };
-        match settle(job.clone().submit(&shard, &client).await, shard.id(), slot) {
+        let writes = job.access() == Access::Write;
+        match settle(job.clone().submit(&shard, &client).await, shard.id(), slot, writes) {
             Ok(done) => return done,
             Err(slot) if job.park().is_some() || Instant::now() >= deadline => {
                 return elsewhere(node, slot).await;
@@ -133,15 +139,19 @@ pub(super) fn redirected(redirect: &Redirect) -> Reply {
     error(redirect.to_string())
 }
 
-/// The end that a shard's answer means, or the slot to route again.
-fn settle(answer: Answer, shard: ShardId, slot: Slot) -> Result<Done, Slot> {
+/// The end that a shard's answer means, or the slot to route again. `writes`: it answers a write.
+fn settle(answer: Answer, shard: ShardId, slot: Slot, writes: bool) -> Result<Done, Slot> {
     match answer {
         Answer::Reply { reply: Reply::Error(Refusal::NotOwned(slot)), .. } => Err(slot),
-        Answer::Reply { reply, index } => Ok(Done { reply, written: (index > 0).then_some((shard, index)) }),
+        Answer::Reply { reply, index } => {
+            Ok(Done { written: (index > 0).then_some((shard, Some(index))), ..Done::reply(reply) })
+        }
         Answer::Moved => Err(slot),
-        Answer::Busy => Ok(Done::reply(error("BUSY too many commands are in flight here, try again"))),
-        Answer::Unknown => Ok(Done::reply(error("UNKNOWN the command may or may not have been applied"))),
-        Answer::OutOfSpace => Ok(Done::reply(error("OOM disk full"))),
+        Answer::Busy => Ok(Done::reply(error(BUSY))),
+        Answer::Unknown => {
+            Ok(Done { written: writes.then_some((shard, None)), ..Done::reply(error(UNKNOWN)) })
+        }
+        Answer::OutOfSpace => Ok(Done::reply(error(DISK_FULL))),
     }
 }
 
@@ -167,9 +177,9 @@ impl InFlight {
                     Poll::Ready(done) => break done,
                     Poll::Pending => return Poll::Pending,
                 },
-                Stage::Shard { pending, shard, slot, again } => match Pin::new(pending).poll(cx) {
+                Stage::Shard { pending, shard, slot, writes, again } => match Pin::new(pending).poll(cx) {
                     Poll::Pending => return Poll::Pending,
-                    Poll::Ready(answer) => match settle(answer, *shard, *slot) {
+                    Poll::Ready(answer) => match settle(answer, *shard, *slot, *writes) {
                         Ok(done) => break done,
                         Err(slot) => {
                             self.stage = Stage::Task(match again.take().filter(|_| alone) {
@@ -181,8 +191,10 @@ impl InFlight {
                 },
             }
         };
-        if let Some((shard, index)) = done.written {
-            written.note(shard, index);
+        match done.written {
+            Some((shard, Some(index))) => written.note(shard, index),
+            Some((shard, None)) => written.note_unknown(shard),
+            None => written.append(&done.written_more),
         }
         Poll::Ready(match self.about.merge.take() {
             Some(places) => merged(places, done.reply),
@@ -218,16 +230,19 @@ mod tests {
 
     #[test]
     fn each_answer_of_a_shard_has_one_meaning() {
-        let settled = |answer| settle(answer, ShardId(0), Slot(7)).map(|done| (done.reply, done.written));
+        let settle = |answer, writes| settle(answer, ShardId(0), Slot(7), writes);
+        let ended = |done: Done| (done.reply, done.written);
+        let settled = |answer| settle(answer, true).map(ended);
         assert_eq!(settled(Answer::Moved), Err(Slot(7)));
         let refused = Reply::Error(Refusal::NotOwned(Slot(9)));
         assert_eq!(settled(Answer::Reply { reply: refused, index: 3 }), Err(Slot(9)));
         assert_eq!(
             settled(Answer::Reply { reply: Reply::Ok, index: 3 }),
-            Ok((Reply::Ok, Some((ShardId(0), 3))))
+            Ok((Reply::Ok, Some((ShardId(0), Some(3)))))
         );
         assert_eq!(settled(Answer::Reply { reply: Reply::Ok, index: 0 }), Ok((Reply::Ok, None)));
         let unknown = "UNKNOWN the command may or may not have been applied";
-        assert_eq!(settled(Answer::Unknown), Ok((error(unknown), None)));
+        assert_eq!(settled(Answer::Unknown), Ok((error(unknown), Some((ShardId(0), None)))));
+        assert_eq!(settle(Answer::Unknown, false).map(ended), Ok((error(unknown), None)), "a read");
     }
 }

@@ -234,42 +234,40 @@ impl ShardHandle {
     }
 
     /// How many *other* voters hold `index` on disk (in memory in modes other than `always`). Ends when that is
-    /// at least `wanted`, at `deadline` (`None` = no limit), or when this node no longer leads; with the last proven number.
-    pub async fn wait_replicas(&self, index: u64, wanted: usize, deadline: Option<Instant>) -> usize {
+    /// at least `wanted`, when `end` does, or when this node no longer leads; with the last proven number.
+    pub async fn wait_replicas(&self, index: u64, wanted: usize, end: impl Future<Output = ()>) -> usize {
         let group = &self.0.group;
         let mut progress = group.matched_changed();
         let mut status = group.status();
+        let mut end = std::pin::pin!(end);
         let mut proven = 0;
         loop {
             progress.borrow_and_update();
-            // A leader that no quorum answers counts as deposed for clients.
-            let leads = {
-                let status = status.borrow_and_update();
-                status.is_leader && status.quorum_alive
-            };
+            status.borrow_and_update();
+            let leads = self.leads();
             if leads {
                 proven = proven.max(group.matched().iter().filter(|(_, matched)| *matched >= index).count());
             }
             if proven >= wanted || !leads {
                 return proven;
             }
-            let changed = async {
-                tokio::select! {
-                    r = progress.changed() => r.is_ok(),
-                    r = status.changed() => r.is_ok(),
-                }
-            };
-            let alive = match deadline {
-                Some(at) => match weir_env::time::timeout_at(at, changed).await {
-                    Ok(alive) => alive,
-                    Err(_) => return proven,
-                },
-                None => changed.await,
+            let alive = tokio::select! {
+                biased;
+                r = progress.changed() => r.is_ok(),
+                r = status.changed() => r.is_ok(),
+                () = &mut end => false,
             };
             if !alive {
                 return proven;
             }
         }
+    }
+
+    /// Whether this node leads the shard as clients see it: a leader that no quorum answers counts as deposed.
+    pub fn leads(&self) -> bool {
+        let status = self.0.group.status();
+        let status = status.borrow();
+        status.is_leader && status.quorum_alive
     }
 }
 
