@@ -211,9 +211,26 @@ async fn flush(node: &Node) -> (Reply, Written) {
             Answer::Moved | Answer::Busy | Answer::OutOfSpace => {}
         }
     }
-    let Err(refusal) = flush_end(&answers) else { return (Reply::Ok, written) };
-    let refusal = refusal.map_or_else(|| flush_redirect(node, &led, &answers).to_string(), str::to_owned);
-    (error(refusal), written)
+    let refusal = match flush_end(&answers) {
+        Ok(()) if !led.is_empty() => None,
+        // Another node's shards are flushed there, but what nobody leads is flushed nowhere.
+        Ok(()) => node.shards.all().iter().any(|shard| !has_leader(node, shard)).then(|| no_leader(node)),
+        Err(Some(refusal)) => Some(refusal.to_owned()),
+        Err(None) if led.iter().all(|shard| has_leader(node, shard)) => Some(Redirect::TryAgain.to_string()),
+        Err(None) => Some(no_leader(node)),
+    };
+    (refusal.map_or(Reply::Ok, error), written)
+}
+
+/// Whether the shard is served, as far as is known here. Of its own leadership a node knows whether it can.
+fn has_leader(node: &Node, shard: &ShardHandle) -> bool {
+    let view = node.topology.view();
+    shard.serving() || view.live_leader(shard.id()).is_some_and(|leader| leader.number != view.me)
+}
+
+fn no_leader(node: &Node) -> String {
+    node.metrics.cluster_down.inc();
+    NO_LEADER.to_string()
 }
 
 /// Whether this node leads the shard, be it able to serve now or not.
@@ -249,21 +266,6 @@ fn flush_end(answers: &[Answer]) -> Result<(), Option<&'static str>> {
     } else {
         Err(None)
     }
-}
-
-/// Why nothing was flushed, when no shard could be written here.
-fn flush_redirect(node: &Node, led: &[ShardHandle], answers: &[Answer]) -> Redirect {
-    let view = node.topology.view();
-    let mut moved = led.iter().zip(answers).filter(|(_, answer)| matches!(answer, Answer::Moved));
-    // Another's leadership is believed; the own one only if it serves, and then the next try may succeed.
-    let has_leader = |shard: &ShardHandle| {
-        shard.serving() || view.live_leader(shard.id()).is_some_and(|leader| leader.number != view.me)
-    };
-    if moved.all(|(shard, _)| has_leader(shard)) {
-        return Redirect::TryAgain;
-    }
-    node.metrics.cluster_down.inc();
-    NO_LEADER
 }
 
 /// Never, or that long from now.
