@@ -99,6 +99,11 @@ impl Writing {
         self.writer.push(bytes).await
     }
 
+    /// On return all of it is on disk; it does not count yet.
+    pub(crate) async fn seal(&mut self) -> Result<(), Error> {
+        self.writer.seal().await
+    }
+
     /// On return it is on disk and counts.
     pub(crate) async fn finish(self) -> Result<SnapshotFile, Error> {
         let info = self.writer.finish().await?;

@@ -182,10 +182,12 @@ impl Receiver {
                 Answer::Next(next)
             }
             Step::Install { bytes } => {
-                let writing = incoming.ok_or_else(|| Status::aborted("no such transfer"))?;
+                let mut writing = incoming.ok_or_else(|| Status::aborted("no such transfer"))?;
                 if writing.bytes() != bytes {
                     return Err(Status::aborted("the transfer is not complete"));
                 }
+                // An installation that finds no space would stop the replica.
+                writing.seal().await.map_err(storage)?;
                 drop(slot);
                 let snapshot =
                     Snapshot { meta: writing.label.meta.clone(), snapshot: SnapshotData::Received(writing) };

@@ -138,7 +138,15 @@ impl SnapshotStore {
             })
             .await?;
         let written = file.data_bytes();
-        Ok(SnapshotWriter { turn, at, meta, file: Some(file), gathered: BytesMut::new(), written })
+        Ok(SnapshotWriter {
+            turn,
+            at,
+            meta,
+            file: Some(file),
+            gathered: BytesMut::new(),
+            written,
+            sealed: None,
+        })
     }
 
     async fn run<R: Send + 'static>(
@@ -249,6 +257,8 @@ pub struct SnapshotWriter {
     file: Option<FileWriter>,
     gathered: BytesMut,
     written: u64,
+    /// Bytes of contents, once all is on disk.
+    sealed: Option<u64>,
 }
 
 impl SnapshotWriter {
@@ -276,16 +286,35 @@ impl SnapshotWriter {
         self.write(chunks).await
     }
 
-    /// Makes the snapshot count: once this returns it is on disk, it is [`SnapshotStore::latest`] unless there is a
-    /// newer one, and older ones are removed.
-    pub async fn finish(mut self) -> Result<SnapshotInfo, Error> {
+    /// Puts all of it on disk without making it count: what can fail for want of space is over then. Nothing can be
+    /// added any more.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    pub async fn seal(&mut self) -> Result<(), Error> {
+        if self.sealed.is_some() {
+            return Ok(());
+        }
         let last = self.gathered.split().freeze();
         self.write(last).await?;
         let file = self.file.take().ok_or(Error::Closed)?;
-        let (inner, temp, at) = (self.turn.inner.clone(), self.turn.temp, self.at);
+        let (inner, temp) = (self.turn.inner.clone(), self.turn.temp);
         let bytes = off_thread(&self.turn.inner.env, "snapshot", move || {
-            let finished = file.finish().and_then(|bytes| inner.publish(temp, at).map(|()| bytes));
-            finished.map_err(|error| inner.give_up(temp, error))
+            file.finish().map_err(|error| inner.give_up(temp, error))
+        })
+        .await??;
+        self.sealed = Some(bytes);
+        Ok(())
+    }
+
+    /// Makes the snapshot count: once this returns it is on disk, it is [`SnapshotStore::latest`] unless there is a
+    /// newer one, and older ones are removed.
+    pub async fn finish(mut self) -> Result<SnapshotInfo, Error> {
+        self.seal().await?;
+        let bytes = self.sealed.ok_or(Error::Closed)?;
+        let (inner, temp, at) = (self.turn.inner.clone(), self.turn.temp, self.at);
+        off_thread(&self.turn.inner.env, "snapshot", move || {
+            inner.publish(temp, at).map_err(|error| inner.give_up(temp, error))
         })
         .await??;
         Ok(SnapshotInfo { at, meta: self.meta.clone(), bytes })

@@ -105,8 +105,14 @@ async fn a_snapshot_that_does_not_fit_leaves_the_space_to_others() {
         }
     }
     disk.limit(None);
-    let mut writer = store.take(at, Bytes::new()).await.unwrap();
+    let mut writer = store.receive(at, Bytes::new()).await.unwrap();
     writer.push(&[7; 1000]).await.unwrap();
+    writer.seal().await.unwrap();
+    // A sealed one needs no more space, and if it is dropped it can be gone on with.
+    disk.limit(Some(disk.used()));
+    drop(writer);
+    let writer = store.receive(at, Bytes::new()).await.unwrap();
+    assert_eq!(writer.bytes(), 1000);
     writer.finish().await.unwrap();
     store.verify(at).await.unwrap();
 }
