@@ -328,6 +328,11 @@ impl Machine {
         Snapshot::of(self.clone())
     }
 
+    /// Gives the whole state up, to be freed in slices.
+    pub fn discard(self) -> crate::Garbage {
+        crate::Garbage::of_keyspace(self.keyspace)
+    }
+
     /// Builds a machine from the chunks of a snapshot.
     pub fn restore() -> Restore {
         Restore::new()

@@ -31,6 +31,8 @@ pub(super) struct Core {
     pub(super) space_low: watch::Receiver<bool>,
     /// Large values on their way out; freed in slices by a task of their own.
     pub(super) garbage: tokio::sync::mpsc::UnboundedSender<Garbage>,
+    /// Rung when a reader parks that may have to be ended before anybody else.
+    pub(super) earlier_deadline: Notify,
     /// Keys on which parked group readers may now be served; handed to the task that proposes for them.
     pub(super) woken: Notify,
     /// The shard has slots (its first entry is applied).
@@ -61,6 +63,7 @@ impl Core {
             clock,
             space_low,
             garbage,
+            earlier_deadline: Notify::new(),
             woken: Notify::new(),
             founded: AtomicBool::new(false),
             metrics,
@@ -105,19 +108,32 @@ impl Core {
         self.clock.now_ms().max(self.lock().machine.last_stamp_ms())
     }
 
-    /// Returns when fewer than `most` proposals are in flight.
-    pub(super) async fn room_in_flight(&self, most: usize) {
-        loop {
-            let ended = self.proposal_ended.notified();
-            if self.in_flight.lock().len() < most {
-                return;
-            }
-            ended.await;
-        }
+    /// Returns when a proposal ended, or leadership was lost, since the last call.
+    pub(super) async fn wait_proposal_ended(&self) {
+        self.proposal_ended.notified().await;
     }
 
     pub(super) fn proposal_ended(&self) {
         self.proposal_ended.notify_one();
+    }
+
+    /// Parks a reader, under the lock that its state was read with.
+    pub(super) fn park(&self, state: &mut State, waiter: Waiter) {
+        let timed = waiter.park.deadline.is_some();
+        state.waiters.park(waiter);
+        if timed {
+            self.earlier_deadline.notify_one();
+        }
+    }
+
+    /// Serves parked plain readers at once; group readers are proposed for by the shard's own task.
+    pub(super) fn wake(&self, keys: &BTreeSet<Bytes>) {
+        let mut state = self.lock();
+        let now_ms = self.clock.now_ms().max(state.machine.last_stamp_ms());
+        let State { machine, waiters } = &mut *state;
+        if waiters.wake(machine, now_ms, keys) {
+            self.woken.notify_one();
+        }
     }
 
     fn note_founded(&self, machine: &Machine) {
@@ -141,7 +157,7 @@ impl StateMachine for Applier {
         }
         self.core.applied.send_replace(last);
         if !keys_to_wake.is_empty() {
-            self.wake(keys_to_wake);
+            self.core.wake(&keys_to_wake);
         }
         self.core.proposal_ended();
     }
@@ -176,12 +192,13 @@ impl StateMachine for Applier {
         self.core.metrics.installs.inc();
         let mut state = self.core.lock();
         self.core.note_founded(&machine);
-        state.machine = machine;
+        let replaced = std::mem::replace(&mut state.machine, machine);
         // Everything may have changed: whoever waits here looks again.
         let keys = state.waiters.keys();
         drop(state);
+        let _ = self.core.garbage.send(replaced.discard());
         self.core.applied.send_replace(at.index);
-        self.wake(keys);
+        self.core.wake(&keys);
         Ok(())
     }
 }
@@ -219,6 +236,12 @@ impl Applier {
             if matches!(command, Command::SetOwnedSlots { .. }) {
                 self.core.note_founded(&state.machine);
             }
+            if let Command::Xreadgroup(request) = command
+                && request.woken
+            {
+                // More may be left than the wake-up counted, or than this reader took.
+                wake.extend(request.keys.iter().map(|(key, _)| key.clone()));
+            }
             if let Some(client) = client {
                 self.answer_or_park(&mut state, client, command, outcome.reply, index);
             }
@@ -244,22 +267,8 @@ impl Applier {
             return client.answer(Answer::Moved);
         }
         let Some(sender) = client.sender.take() else { return };
-        state.waiters.park(Waiter {
-            ticket: client.ticket,
-            park,
-            sender,
-            kind: WaiterKind::Group(request.clone()),
-        });
-    }
-
-    /// Serves parked plain readers at once; group readers are proposed for by the shard's own task.
-    fn wake(&self, keys: BTreeSet<Bytes>) {
-        let mut state = self.core.lock();
-        let now_ms = self.core.clock.now_ms().max(state.machine.last_stamp_ms());
-        let State { machine, waiters } = &mut *state;
-        if waiters.wake(machine, now_ms, &keys) {
-            self.core.woken.notify_one();
-        }
+        let kind = WaiterKind::Group(request.clone());
+        self.core.park(state, Waiter { ticket: client.ticket, park, sender, kind });
     }
 }
 

@@ -53,6 +53,11 @@ impl Waiting {
     }
 }
 
+/// So many commands are worth a log entry of their own while another is in flight.
+const WORTH_AN_ENTRY_COMMANDS: usize = 64;
+/// So many bytes are.
+const WORTH_AN_ENTRY_BYTES: usize = 64 << 10;
+
 pub(super) struct Batcher {
     pub(super) core: Arc<Core>,
     pub(super) group: Group,
@@ -71,22 +76,49 @@ impl Batcher {
         }
     }
 
-    /// Waits for a command and for room, then takes all that is there up to the bounds of a batch.
+    /// Takes commands until they may leave as one batch. False when every handle is gone and nothing is left.
     async fn gather(&mut self, gathered: &mut Vec<Submission>) -> bool {
-        let Some(first) = self.submissions.recv().await else { return false };
-        let mut bytes = weight(&first.command);
-        gathered.push(first);
-        self.core.room_in_flight(self.limits.batches_in_flight_max).await;
-        while gathered.len() < self.limits.batch_commands_max && bytes < self.limits.batch_bytes_max {
-            match self.submissions.try_recv() {
-                Ok(next) => {
-                    bytes += weight(&next.command);
-                    gathered.push(next);
+        let mut bytes = 0;
+        loop {
+            while self.has_room(gathered.len(), bytes) {
+                match self.submissions.try_recv() {
+                    Ok(next) => {
+                        bytes += weight(&next.command);
+                        gathered.push(next);
+                    }
+                    Err(_) => break,
                 }
-                Err(_) => break,
+            }
+            if !gathered.is_empty() && self.may_leave(gathered.len(), bytes) {
+                return true;
+            }
+            let room = self.has_room(gathered.len(), bytes);
+            tokio::select! {
+                biased;
+                () = self.core.wait_proposal_ended() => {}
+                next = self.submissions.recv(), if room => match next {
+                    Some(next) => {
+                        bytes += weight(&next.command);
+                        gathered.push(next);
+                    }
+                    None => return !gathered.is_empty(),
+                },
             }
         }
-        true
+    }
+
+    fn has_room(&self, commands: usize, bytes: usize) -> bool {
+        commands < self.limits.batch_commands_max && bytes < self.limits.batch_bytes_max
+    }
+
+    /// A lone command leaves at once. With a batch in flight others gather, and leave early only when they make a
+    /// batch worth its log entry; without leadership they leave to be refused.
+    fn may_leave(&self, commands: usize, bytes: usize) -> bool {
+        let in_flight = self.core.in_flight.lock().len();
+        let worth_it = commands >= WORTH_AN_ENTRY_COMMANDS || bytes >= WORTH_AN_ENTRY_BYTES;
+        in_flight == 0
+            || (worth_it && in_flight < self.limits.batches_in_flight_max)
+            || !self.core.may_propose()
     }
 
     async fn propose(&mut self, gathered: Vec<Submission>) {
@@ -98,7 +130,13 @@ impl Batcher {
             if !serving {
                 one.answer(Answer::Moved);
             } else if !one.listens() && matches!(command, Command::Xreadgroup(_)) {
-                // Its client closed the connection: delivering to it would strand entries in the PEL.
+                // Its client closed the connection: delivering to it would strand entries in the PEL. Whoever
+                // stands behind it may have what it was woken for.
+                if let Command::Xreadgroup(request) = command
+                    && request.woken
+                {
+                    self.core.wake(&request.keys.into_iter().map(|(key, _)| key).collect());
+                }
             } else {
                 commands.push(command);
                 waiting.push(one);
@@ -109,7 +147,7 @@ impl Batcher {
         }
         let nonce = Nonce(self.next_nonce);
         self.next_nonce += 1;
-        let batch = Arc::new(Batch { stamp: Stamp { now_ms: self.core.clock.now_ms() }, commands });
+        let batch = Arc::new(Batch { stamp: Stamp { now_ms: self.core.clock.stamp_ms() }, commands });
         let payload = batch.encode();
         let metrics = &self.core.metrics;
         metrics.batch_commands.record(batch.commands.len() as u64);

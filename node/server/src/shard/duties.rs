@@ -20,9 +20,10 @@ const EXPIRE_BATCH: usize = 1000;
 /// Units freed before the task yields.
 const GARBAGE_SLICE: usize = 1024;
 
-/// Ends waits whose time is up and proposals that nobody can tell about; deletes due keys while this node leads.
+/// Ends waits whose time is up and proposals that nobody can tell about. Waits for nothing but time: everybody who
+/// waits for a proposal relies on this task to end the wait.
 pub(super) async fn keep_time(core: Arc<Core>, writes: mpsc::WeakUnboundedSender<Submission>) {
-    loop {
+    while writes.upgrade().is_some() {
         let now = Instant::now();
         let next = {
             let mut state = core.lock();
@@ -32,6 +33,15 @@ pub(super) async fn keep_time(core: Arc<Core>, writes: mpsc::WeakUnboundedSender
         let clients = core.in_flight.lock().expire(now);
         core.metrics.unknown.add(clients as u64);
         core.proposal_ended();
+        let sleep = next.map_or(TICK, |at| at.saturating_duration_since(now).clamp(TICK_MIN, TICK));
+        // A reader that parks with an earlier deadline ends the sleep.
+        let _ = time::timeout(sleep, core.earlier_deadline.notified()).await;
+    }
+}
+
+/// Deletes due keys while this node leads, whether or not anybody asks for them.
+pub(super) async fn expire_keys(core: Arc<Core>, writes: mpsc::WeakUnboundedSender<Submission>) {
+    while writes.upgrade().is_some() {
         if core.serving() {
             let now_ms = core.clock.now_ms();
             let due = {
@@ -42,11 +52,8 @@ pub(super) async fn keep_time(core: Arc<Core>, writes: mpsc::WeakUnboundedSender
             if !due.is_empty() && submit(&writes, Command::ExpireDue { keys: due }).await.is_none() {
                 return;
             }
-        } else if writes.upgrade().is_none() {
-            return;
         }
-        let sleep = next.map_or(TICK, |at| at.saturating_duration_since(now).clamp(TICK_MIN, TICK));
-        time::sleep(sleep).await;
+        time::sleep(TICK).await;
     }
 }
 
@@ -78,6 +85,8 @@ pub(super) async fn follow_leadership(
         let leads = core.may_propose();
         if led && !leads {
             core.lock().waiters.end_led();
+            // Commands that wait for room in flight are refused now.
+            core.proposal_ended();
         }
         led = leads;
         if leads && core.lock().machine.owned_ranges().is_empty() {

@@ -7,6 +7,7 @@ use super::waiters::{Waiter, WaiterKind};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use weir_env::Spawn;
 use weir_raft::Group;
 use weir_stream::{Command, Key, Query, Reply};
 
@@ -29,6 +30,7 @@ pub(super) struct Reader {
     pub(super) group: Group,
     pub(super) requests: mpsc::UnboundedReceiver<ReadRequest>,
     pub(super) writes: mpsc::WeakUnboundedSender<Submission>,
+    pub(super) spawn: Arc<dyn Spawn>,
     /// Follower reads answer only when a leader was heard this recently.
     pub(super) staleness_max: Duration,
 }
@@ -67,7 +69,9 @@ impl Reader {
             }
         }
         for (request, keys) in due {
-            self.expire_then_answer(request, keys).await;
+            // Of its own, since its wait for a commit must not hold up other reads.
+            let expiry = Expiry { core: self.core.clone(), writes: self.writes.clone() };
+            self.spawn.spawn("shard-due-read", Box::pin(expiry.then_answer(request, keys)));
         }
     }
 
@@ -78,11 +82,44 @@ impl Reader {
         }
         let Ok(index) = self.group.read_index().await else { return false };
         let mut applied = self.core.watch_applied();
-        applied.wait_for(|applied| *applied >= index).await.is_ok()
+        let mut status = self.group.status();
+        let lost = async {
+            // A new leader's own first entry may be its read point, and may never commit.
+            while self.core.may_propose() && status.changed().await.is_ok() {}
+        };
+        tokio::select! {
+            biased;
+            reached = applied.wait_for(|applied| *applied >= index) => reached.is_ok(),
+            () = lost => false,
+        }
     }
 
-    /// The read met keys whose deadline has passed: their deletion is logged first, then the read looks again.
-    async fn expire_then_answer(&self, request: ReadRequest, mut keys: Vec<Key>) {
+    /// A committed prefix of bounded age: a leader was heard lately and what it said was committed is applied.
+    fn answer_as_follower(&self, request: ReadRequest) {
+        let fresh = self.group.leader_contact().is_some_and(|heard| {
+            heard.at.elapsed() <= self.staleness_max && heard.commit <= self.core.applied()
+        });
+        if !fresh || !on_follower(&request.query) {
+            let _ = request.sender.send(Answer::Moved);
+            return;
+        }
+        let mut state = self.core.lock();
+        let now_ms = state.machine.last_stamp_ms();
+        // A follower hides nothing by a clock: it shows what the log says.
+        let reply = state.machine.query_as_logged(now_ms, &request.query);
+        finish(&self.core, &mut state, request, reply);
+    }
+}
+
+/// A read that met keys whose deadline has passed.
+struct Expiry {
+    core: Arc<Core>,
+    writes: mpsc::WeakUnboundedSender<Submission>,
+}
+
+impl Expiry {
+    /// Their deletion is logged first, then the read looks again.
+    async fn then_answer(self, request: ReadRequest, mut keys: Vec<Key>) {
         for _ in 0..DUE_ROUNDS_MAX {
             let Some(Answer::Reply { .. }) = self.propose(Command::ExpireDue { keys }).await else {
                 let _ = request.sender.send(Answer::Moved);
@@ -103,22 +140,6 @@ impl Reader {
         let (sender, receiver) = oneshot::channel();
         self.writes.upgrade()?.send(Submission::internal(command, sender)).ok()?;
         receiver.await.ok()
-    }
-
-    /// A committed prefix of bounded age: a leader was heard lately and what it said was committed is applied.
-    fn answer_as_follower(&self, request: ReadRequest) {
-        let fresh = self.group.leader_contact().is_some_and(|heard| {
-            heard.at.elapsed() <= self.staleness_max && heard.commit <= self.core.applied()
-        });
-        if !fresh || !on_follower(&request.query) {
-            let _ = request.sender.send(Answer::Moved);
-            return;
-        }
-        let mut state = self.core.lock();
-        let now_ms = state.machine.last_stamp_ms();
-        // A follower hides nothing by a clock: it shows what the log says.
-        let reply = state.machine.query_as_logged(now_ms, &request.query);
-        finish(&self.core, &mut state, request, reply);
     }
 }
 
@@ -143,5 +164,5 @@ fn finish(core: &Core, state: &mut State, request: ReadRequest, reply: Reply) {
     }
     let keys = state.machine.resolve_read(keys);
     let kind = WaiterKind::Plain { keys, count, follower };
-    state.waiters.park(Waiter { ticket: request.ticket, park, sender: request.sender, kind });
+    core.park(state, Waiter { ticket: request.ticket, park, sender: request.sender, kind });
 }

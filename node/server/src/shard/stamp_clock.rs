@@ -24,12 +24,14 @@ pub struct StampClock {
 struct State {
     at: Duration,
     value_us: i64,
+    /// A stamp was given: from here on the clock is corrected slowly.
+    stamped: bool,
 }
 
 impl StampClock {
     /// Starts at wall time. `skew_ms_max`: see `clock-skew-ms-max`.
     pub fn new(clock: Arc<dyn Clock>, skew_ms_max: u64) -> Self {
-        let state = State { at: clock.mono(), value_us: clock.wall_ms() as i64 * 1000 };
+        let state = State { at: clock.mono(), value_us: clock.wall_ms() as i64 * 1000, stamped: false };
         StampClock {
             clock,
             skew_ms_max: skew_ms_max as i64,
@@ -49,8 +51,18 @@ impl StampClock {
         }
     }
 
-    /// Milliseconds since the Unix epoch; never falls.
+    /// [`StampClock::now_ms`] for a stamp. Before the first one the clock steps to what it should show, since nothing
+    /// was said with it yet: a node that boots with a wrong clock learns the median before it leads.
+    pub fn stamp_ms(&self) -> u64 {
+        self.read(true)
+    }
+
+    /// Milliseconds since the Unix epoch; never falls once a stamp was given.
     pub fn now_ms(&self) -> u64 {
+        self.read(false)
+    }
+
+    fn read(&self, stamp: bool) -> u64 {
         let mono = self.clock.mono();
         let offset = self.median_offset_ms.load(Ordering::Relaxed);
         let correction = if offset.abs() > self.skew_ms_max { offset } else { 0 };
@@ -61,7 +73,12 @@ impl StampClock {
         let most = elapsed_us / SLEW_DIVISOR;
         // Below a millisecond the wall clock's own granularity is all there is to see.
         let apart = target_us - free_us;
-        let step = if apart.abs() <= 1000 { 0 } else { apart.clamp(-most, most) };
+        let step = match apart.abs() {
+            0..=1000 => 0,
+            _ if !state.stamped => apart,
+            _ => apart.clamp(-most, most),
+        };
+        state.stamped |= stamp;
         state.at = mono.max(state.at);
         state.value_us = free_us + step;
         (state.value_us / 1000) as u64
@@ -91,7 +108,7 @@ mod tests {
         let hands = Arc::new(Hands::default());
         hands.wall_ms.store(1_000_000, Ordering::Relaxed);
         let clock = StampClock::new(hands.clone(), 500);
-        assert_eq!(clock.now_ms(), 1_000_000);
+        assert_eq!(clock.stamp_ms(), 1_000_000);
         hands.wall_ms.store(9_000_000, Ordering::Relaxed);
         hands.mono_ms.store(1_000, Ordering::Relaxed);
         assert_eq!(clock.now_ms(), 1_001_100);
@@ -102,6 +119,7 @@ mod tests {
         let hands = Arc::new(Hands::default());
         hands.wall_ms.store(1_000_000, Ordering::Relaxed);
         let clock = StampClock::new(hands.clone(), 500);
+        clock.stamp_ms();
         hands.wall_ms.store(10, Ordering::Relaxed);
         hands.mono_ms.store(1_000, Ordering::Relaxed);
         assert_eq!(clock.now_ms(), 1_000_900);
@@ -113,9 +131,20 @@ mod tests {
         let hands = Arc::new(Hands::default());
         hands.wall_ms.store(1_000_000, Ordering::Relaxed);
         let clock = StampClock::new(hands.clone(), 500);
+        clock.stamp_ms();
         clock.set_median_offset_ms(-10_000);
         hands.wall_ms.store(1_010_000, Ordering::Relaxed);
         hands.mono_ms.store(10_000, Ordering::Relaxed);
         assert_eq!(clock.now_ms(), 1_009_000);
+    }
+
+    #[test]
+    fn a_node_that_boots_an_hour_ahead_gives_its_first_stamp_by_the_median() {
+        const HOUR_MS: i64 = 3_600_000;
+        let hands = Arc::new(Hands::default());
+        hands.wall_ms.store(1_000_000 + HOUR_MS, Ordering::Relaxed);
+        let clock = StampClock::new(hands.clone(), 500);
+        clock.set_median_offset_ms(-HOUR_MS);
+        assert_eq!(clock.stamp_ms(), 1_000_000);
     }
 }

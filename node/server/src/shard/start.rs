@@ -95,10 +95,12 @@ pub async fn start(options: ShardOptions) -> Result<ShardHandle, weir_raft::Erro
         group: group.clone(),
         requests,
         writes: writes.downgrade(),
+        spawn: spawn.clone(),
         staleness_max: options.follower_read_staleness_max,
     };
     spawn.spawn("shard-reader", Box::pin(reader.run()));
     spawn.spawn("shard-time", Box::pin(duties::keep_time(core.clone(), writes.downgrade())));
+    spawn.spawn("shard-expiry", Box::pin(duties::expire_keys(core.clone(), writes.downgrade())));
     spawn.spawn("shard-woken", Box::pin(duties::serve_woken(core.clone(), writes.downgrade())));
     spawn.spawn("shard-garbage", Box::pin(duties::free_garbage(garbage_queue)));
     let following = duties::follow_leadership(

@@ -235,8 +235,10 @@ impl Waiters {
                 match ready {
                     GroupReady::Nothing | GroupReady::Entries(0) => {}
                     GroupReady::Entries(left) => {
-                        *left -= 1;
-                        self.make_ready(ticket);
+                        // A reader whose client has gone takes nothing.
+                        if self.make_ready(ticket) {
+                            *left -= 1;
+                        }
                     }
                     GroupReady::Gone(reply) => {
                         let reply = reply.clone();
@@ -249,11 +251,11 @@ impl Waiters {
         }
     }
 
-    fn make_ready(&mut self, ticket: u64) {
-        let Some(waiter) = self.remove(ticket) else { return };
-        let WaiterKind::Group(mut request) = waiter.kind else { return };
+    fn make_ready(&mut self, ticket: u64) -> bool {
+        let Some(waiter) = self.remove(ticket) else { return false };
+        let WaiterKind::Group(mut request) = waiter.kind else { return false };
         if waiter.sender.is_closed() {
-            return;
+            return false;
         }
         request.woken = true;
         self.ready.push(Submission {
@@ -263,6 +265,7 @@ impl Waiters {
             sender: Some(waiter.sender),
             charge: None,
         });
+        true
     }
 
     /// Takes the woken group readers, in the order in which they came.
