@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, Weak},
+    time::Duration,
 };
 
 use weir_server::{
@@ -26,6 +27,7 @@ type Window = Arc<Mutex<Weak<Node>>>;
 pub(crate) struct Cluster {
     pub(crate) world: World,
     windows: Vec<Window>,
+    election_timeout_max: Duration,
     leaders: Leaders,
     states: States,
     /// Who was last seen leading each group.
@@ -45,6 +47,7 @@ impl Cluster {
         let names: Vec<String> = (1..=nodes).map(|number| format!("n{number}")).collect();
         let list: Vec<String> = names.iter().map(|name| format!("{name}={name}:{PORT}")).collect();
         let mut windows = Vec::new();
+        let election_timeout_max = Config::default().election_timeout_ms_max;
         for name in &names {
             let config = settings(name, &list.join(","), shards);
             let window = Window::default();
@@ -62,6 +65,7 @@ impl Cluster {
         Self {
             world,
             windows,
+            election_timeout_max: Duration::from_millis(election_timeout_max),
             leaders: Leaders::default(),
             states: States::default(),
             leading: BTreeMap::new(),
@@ -71,6 +75,11 @@ impl Cluster {
     /// `host:port` of every node, for clients.
     pub(crate) fn client_addresses(&self) -> Vec<String> {
         self.world.nodes.iter().map(|node| format!("{}:{PORT}", node.name)).collect()
+    }
+
+    /// The longest election timeout of its groups.
+    pub(crate) fn election_timeout_max(&self) -> Duration {
+        self.election_timeout_max
     }
 
     /// Moves time on and watches. Fails when a node ended by itself or an invariant broke.

@@ -16,6 +16,9 @@ use crate::{
     scenarios::{Scenario, Verdict},
 };
 
+/// Time between two lines about how far it is.
+const PROGRESS_EVERY: Duration = Duration::from_secs(15);
+
 /// `A..B` or `N`.
 pub(crate) fn parse_range(text: &str) -> Result<Range<u64>, String> {
     let number = |text: &str| text.parse::<u64>().map_err(|error| format!("{text:?}: {error}"));
@@ -117,7 +120,7 @@ pub(crate) fn explore(
                 }
             }
         }
-        if printed.elapsed() >= Duration::from_secs(5) {
+        if printed.elapsed() >= PROGRESS_EVERY {
             printed = Instant::now();
             println!("{done} of {total} seeds clean, {:.2} seeds/s", rate(done, started));
         }

@@ -23,8 +23,10 @@ pub(crate) enum Phase {
     Ready,
     /// Clients work while things go wrong.
     Work,
-    /// No more faults; clients finish what they do, then check what is there.
+    /// No more faults; clients finish what they do.
     Heal,
+    /// Every key was written once more; what is there is read back.
+    Healed,
     /// Everything was read back.
     Finished,
 }
@@ -57,9 +59,6 @@ impl Workload {
         }
         let workers: Vec<_> =
             (1..=self.clients).map(|index| spawn_local(Worker::new(&self, index).work())).collect();
-        for worker in workers {
-            worker.await?;
-        }
         while self.phase.get() < Phase::Heal {
             sleep(Duration::from_millis(1)).await;
         }
@@ -67,6 +66,11 @@ impl Workload {
             first.add_until_done(key).await;
         }
         self.trace.line("c0", "every key was written after the faults");
+        self.phase.set(Phase::Healed);
+        // A client may still wait for an answer that was lost.
+        for worker in workers {
+            worker.await?;
+        }
         for key in &self.keys {
             first.read_all(key).await;
         }
@@ -119,7 +123,7 @@ impl Worker {
 
     /// Adds new values until one is answered.
     async fn add_until_done(&mut self, key: &str) {
-        while !self.add(key, Duration::from_secs(2)).await {
+        while !self.add(key, Duration::from_millis(500)).await {
             sleep(Duration::from_millis(20)).await;
         }
     }
