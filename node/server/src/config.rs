@@ -45,8 +45,8 @@ impl Durability {
     pub fn can_lose(self) -> &'static str {
         match self {
             Durability::Always => "nothing answered, while a majority of disks survives",
-            Durability::EverySec => "about the last second, if a majority loses power at once",
-            Durability::Os => "whatever the OS had not synced, if a majority loses power at once",
+            Durability::EverySec => "about the last second, when a node loses power",
+            Durability::Os => "whatever the OS had not synced, when a node loses power",
         }
     }
 }
