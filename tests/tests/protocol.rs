@@ -51,6 +51,18 @@ async fn malformed_protocol_is_answered_once_and_closes_only_that_connection() {
 }
 
 #[tokio::test]
+async fn a_web_page_cannot_slip_commands_into_a_request() {
+    let cluster = start(1, "").await;
+    let mut bystander = connect(&cluster, 0).await;
+    for head in ["POST / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"] {
+        let request = format!("{head}Content-Type: text/plain\r\n\r\nSET slipped in\r\n");
+        let (answers, closed) = spit(&cluster, request.as_bytes()).await;
+        assert!(closed && !answers.iter().any(|answer| answer == "OK"), "{answers:?}");
+        assert_eq!(ask(&mut bystander, "EXISTS slipped").await, "0");
+    }
+}
+
+#[tokio::test]
 async fn commands_that_cannot_be_are_refused_and_the_connection_lives_on() {
     let cluster = start(1, "").await;
     let mut c = connect(&cluster, 0).await;

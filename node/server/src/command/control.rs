@@ -208,7 +208,7 @@ async fn flush(node: &Node) -> (Reply, Written) {
         match answer {
             Answer::Reply { index, .. } => written.note(shard.id(), *index),
             Answer::Unknown => written.note_unknown(shard.id()),
-            Answer::Moved | Answer::Busy | Answer::OutOfSpace => {}
+            Answer::Moved | Answer::Busy | Answer::OutOfSpace | Answer::TooLarge => {}
         }
     }
     let refusal = match flush_end(&answers) {

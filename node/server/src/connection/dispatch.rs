@@ -65,6 +65,11 @@ impl Class {
 impl Connection {
     /// Takes one received command: starts it, answers it, queues it in a transaction, or holds it back.
     pub(super) fn receive(&mut self, args: Vec<Bytes>) {
+        if is_http(&args[0]) {
+            tracing::warn!(client = %self.session.client.addr, "closing a client that speaks HTTP");
+            self.session.closing = true;
+            return;
+        }
         let reply = match self.prepare(&args) {
             Ok(Some(call)) => return self.start_or_hold(call),
             Ok(None) => Reply::Simple("QUEUED"),
@@ -360,6 +365,12 @@ fn slot_of(row: &Row, args: &[Bytes]) -> Result<Option<Slot>, Redirect> {
         slot = Some(this);
     }
     Ok(slot)
+}
+
+/// The first word of an HTTP request or of its header. A web page can make a browser send one here, with commands
+/// in its body, so the connection ends before they are read (Redis does the same).
+fn is_http(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"post") || word.eq_ignore_ascii_case(b"host:")
 }
 
 #[cfg(test)]

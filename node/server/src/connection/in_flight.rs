@@ -152,6 +152,7 @@ fn settle(answer: Answer, shard: ShardId, slot: Slot, writes: bool) -> Result<Do
             Ok(Done { written: writes.then_some((shard, None)), ..Done::reply(error(UNKNOWN)) })
         }
         Answer::OutOfSpace => Ok(Done::reply(error(DISK_FULL))),
+        Answer::TooLarge => Ok(Done::reply(error("ERR the command is larger than a log entry can be"))),
     }
 }
 

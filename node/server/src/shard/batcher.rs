@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use weir_env::time::Instant;
-use weir_raft::{Group, Nonce};
+use weir_raft::{Group, Nonce, ProposeError};
 use weir_stream::{Batch, Command, Op, Stamp};
 
 /// A write on its way to a batch.
@@ -156,8 +156,12 @@ impl Batcher {
         let deadline = started + self.write_timeout;
         // Known before it can be applied.
         self.core.in_flight.lock().insert(nonce, Proposal { batch, waiting, started, deadline });
-        if self.group.propose(nonce, payload.into()).await.is_err() {
-            self.core.in_flight.lock().end(nonce, || Answer::Moved);
+        if let Err(refused) = self.group.propose(nonce, payload.into()).await {
+            let answer: fn() -> Answer = match refused {
+                ProposeError::TooLarge { .. } => || Answer::TooLarge,
+                ProposeError::NotLeader { .. } | ProposeError::Stopped => || Answer::Moved,
+            };
+            self.core.in_flight.lock().end(nonce, answer);
         }
     }
 }
@@ -165,20 +169,26 @@ impl Batcher {
 /// What a command counts against the bounds, in bytes: its own size, roughly.
 pub(super) fn weight(command: &Command) -> usize {
     const FIXED: usize = 64;
-    FIXED
-        + match command {
-            Command::Xadd(add) => add.fields.iter().map(|f| f.len() + 8).sum(),
-            Command::Set(set) => set.value.len(),
-            Command::Xdel { ids, .. } => ids.len() * 16,
-            Command::Xack { ids, .. } => ids.iter().map(|id| id.len() + 8).sum(),
-            Command::Xclaim(claim) => claim.ids.len() * 16,
-            Command::Exec(ops) => ops
-                .iter()
-                .map(|op| match op {
-                    Op::Command(command) => weight(command),
-                    Op::Query(_) | Op::Answer(_) => FIXED,
-                })
-                .sum(),
-            _ => 0,
+    let own = match command {
+        Command::Exec(ops) => {
+            return FIXED
+                + ops
+                    .iter()
+                    .map(|op| match op {
+                        Op::Command(command) => weight(command),
+                        Op::Query(_) | Op::Answer(_) => FIXED,
+                    })
+                    .sum::<usize>();
         }
+        Command::Xadd(add) => add.fields.iter().map(|f| f.len() + 8).sum(),
+        Command::Set(set) => set.value.len(),
+        Command::Xdel { ids, .. } => ids.len() * 16,
+        Command::Xack { group, ids, .. } => group.len() + ids.iter().map(|id| id.len() + 8).sum::<usize>(),
+        Command::Xclaim(claim) => claim.group.len() + claim.consumer.len() + claim.ids.len() * 16,
+        Command::Xautoclaim { group, consumer, .. } => group.len() + consumer.len(),
+        Command::Xreadgroup(read) => read.group.len() + read.consumer.len(),
+        Command::Xgroup { group, .. } => group.len(),
+        _ => 0,
+    };
+    FIXED + own + command.keys().map(|key| key.len() + 8).sum::<usize>()
 }

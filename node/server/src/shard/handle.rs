@@ -31,6 +31,8 @@ pub enum Answer {
     Unknown,
     /// Not done: the disk is full but for its reserve.
     OutOfSpace,
+    /// Not done, and not to be tried again: it is larger than a log entry can be.
+    TooLarge,
 }
 
 /// What a command does when there is nothing to answer yet (XREAD, XREADGROUP with BLOCK).

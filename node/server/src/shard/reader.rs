@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use weir_env::Spawn;
+use weir_env::time::Instant;
 use weir_raft::Group;
 use weir_stream::{Command, Key, Query, Reply};
 
@@ -22,6 +23,8 @@ pub(super) struct ReadRequest {
 
 /// Most reads of one round.
 const ROUND_MAX: usize = 4096;
+/// Reads are answered for this long before others get a turn.
+const SLICE: Duration = Duration::from_millis(1);
 /// How often a read may meet a due key before it is answered busy. Each round deletes what was met.
 const DUE_ROUNDS_MAX: usize = 8;
 
@@ -58,14 +61,18 @@ impl Reader {
             return;
         }
         let mut due = Vec::new();
-        {
+        let mut began = Instant::now();
+        for request in requests {
+            // Apply, and other tasks, get their turn between long answers.
+            if began.elapsed() >= SLICE {
+                tokio::task::yield_now().await;
+                began = Instant::now();
+            }
             let mut state = self.core.lock();
             let now_ms = self.core.clock.now_ms().max(state.machine.last_stamp_ms());
-            for request in requests {
-                match state.machine.query(now_ms, &request.query) {
-                    weir_stream::Answer::Reply(reply) => finish(&self.core, &mut state, request, reply),
-                    weir_stream::Answer::Due(keys) => due.push((request, keys)),
-                }
+            match state.machine.query(now_ms, &request.query) {
+                weir_stream::Answer::Reply(reply) => finish(&self.core, &mut state, request, reply),
+                weir_stream::Answer::Due(keys) => due.push((request, keys)),
             }
         }
         for (request, keys) in due {
