@@ -173,8 +173,14 @@ fn largest_file(dir: &Path) -> Option<std::path::PathBuf> {
     let mut left = vec![dir.to_owned()];
     while let Some(dir) = left.pop() {
         for entry in std::fs::read_dir(dir).ok()?.flatten() {
-            let meta = entry.metadata().ok()?;
-            if meta.is_dir() { left.push(entry.path()) } else { found.push((meta.len(), entry.path())) }
+            if entry.metadata().ok()?.is_dir() {
+                left.push(entry.path());
+                continue;
+            }
+            // Files are made in full before they are used: what counts is what was written.
+            let bytes = std::fs::read(entry.path()).ok()?;
+            let used = bytes.iter().rposition(|&b| b != 0).map_or(0, |at| at as u64 + 1);
+            found.push((used, entry.path()));
         }
     }
     found.into_iter().max().map(|(_, path)| path)
