@@ -157,7 +157,7 @@ async fn a_damaged_log_stops_the_node_loudly_and_the_others_serve() {
     }
     cluster.kill(2).await.expect("killed");
     let log =
-        largest_file(&cluster.data(2).join("wal")).or_else(|| largest_file(&cluster.data(2))).expect("a log");
+        fullest_file(&cluster.data(2).join("wal")).or_else(|| fullest_file(&cluster.data(2))).expect("a log");
     let mut bytes = std::fs::read(&log).expect("read");
     let used = bytes.iter().rposition(|&b| b != 0).expect("not empty");
     bytes[used / 3] ^= 0x40;
@@ -168,7 +168,7 @@ async fn a_damaged_log_stops_the_node_loudly_and_the_others_serve() {
     assert_eq!(length(&cluster, "s").await, "201");
 }
 
-fn largest_file(dir: &Path) -> Option<std::path::PathBuf> {
+fn fullest_file(dir: &Path) -> Option<std::path::PathBuf> {
     let mut found: Vec<(u64, std::path::PathBuf)> = Vec::new();
     let mut left = vec![dir.to_owned()];
     while let Some(dir) = left.pop() {

@@ -1,7 +1,7 @@
 //! From a slot to whoever may answer for it: a local shard, or a redirect.
 //!
 //! While a shard has no live leader (a leader that no quorum answers is none) its commands are held, unproposed,
-//! for up to two elections. How many may be held, and how many bytes of them, is bounded.
+//! for up to two elections, four of the longest election timeouts. How many may be held, and how many bytes of them, is bounded.
 
 use crate::node::Node;
 use crate::shard::ShardHandle;
@@ -61,7 +61,7 @@ const NOT_SERVED: Redirect = Redirect::ClusterDown("Hash slot not served");
 
 impl Node {
     /// Finds who answers for `slot`. Returns at once when this node does or when the leader is known; else
-    /// holds the caller for up to two election timeouts.
+    /// holds the caller for up to two elections (`Config::hold_max`).
     ///
     /// # Errors
     /// The redirect to answer with. Nothing was done.

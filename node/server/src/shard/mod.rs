@@ -1,8 +1,8 @@
 //! One shard: a Raft group, the slots it owns, and everything between a parsed command and its reply.
 //!
 //! ```text
-//!  down: handle -> batcher -> proposer -> weir_raft (log store, WAL, peers)
-//!  up:   weir_raft -> applier -> weir_stream::Machine -> replies | waiters | effects
+//!  down: handle -> batcher -> weir_raft (log store, WAL, peers)
+//!  up:   weir_raft -> applier -> weir_stream::Machine -> in_flight (answers) | waiters
 //!  side: reader (read index, apply watermark) -> Machine::query
 //! ```
 //!
@@ -12,7 +12,7 @@
 //! * [`applier`]: feeds committed batches to the machine, once, in order.
 //! * [`reader`]: linearizable reads and follower reads.
 //! * [`waiters`]: parked XREAD and XREADGROUP.
-//! * [`duties`]: what only a serving leader does: founding, expiry, ends of waits.
+//! * [`duties`]: what runs beside commands: ends of waits, founding, expiry, freeing of large values.
 //! * [`stamp_clock`]: the leader's slewed clock.
 
 pub mod applier;
