@@ -1,7 +1,9 @@
 //! Shared by the tests in `tests/`: small clusters in temporary directories and short calls.
 
+use crate::client::slot_map;
 use crate::connection::{Connection, show, words};
 use crate::process::{Cluster, ClusterOptions, weir_binary};
+use crate::slots::slot_of;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -112,6 +114,39 @@ pub async fn http_get(port: u16, path: &str) -> (String, String) {
         tokio::time::timeout(Duration::from_secs(5), exchange).await.expect("in time").expect("an answer");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
+}
+
+/// A key whose slot is led by `node`.
+///
+/// # Panics
+/// It leads nothing.
+pub async fn key_led_by(cluster: &Cluster, node: usize) -> String {
+    let rows = slot_map(&cluster.addresses()).await.expect("a slot map");
+    let leads = |key: &String| {
+        let slot = slot_of(key.as_bytes());
+        rows.iter().any(|(first, last, at)| (*first..=*last).contains(&slot) && *at == cluster.address(node))
+    };
+    (0..10_000).map(|n| format!("k{n}")).find(leads).expect("each node leads something")
+}
+
+/// A number on the page of `/metrics` of a node, by its name and label values (in the order of the page).
+///
+/// # Panics
+/// No page.
+pub async fn metric(cluster: &Cluster, node: usize, name: &str, labels: &[&str]) -> Option<f64> {
+    let (_, page) = http_get(cluster.port(node) + 20_000, "/metrics").await;
+    metric_in(&page, name, labels)
+}
+
+/// As [`metric`], from a page.
+pub fn metric_in(page: &str, name: &str, labels: &[&str]) -> Option<f64> {
+    let fits = |line: &&str| {
+        let rest = line.strip_prefix(name);
+        rest.is_some_and(|rest| {
+            rest.starts_with(['{', ' ']) && labels.iter().all(|v| rest.contains(&format!("=\"{v}\"")))
+        })
+    };
+    page.lines().find(fits)?.rsplit(' ').next()?.parse().ok()
 }
 
 /// Plays a script of lines `COMMAND => REPLY`, the reply in the notation of [`show`]; a `?` stands for any number.

@@ -6,17 +6,7 @@ use weir_tests::connection::{Connection, show, words};
 use weir_tests::ports::free_ports;
 use weir_tests::process::{Process, READY_WITHIN, Signal, weir_binary};
 use weir_tests::slots::slot_of;
-use weir_tests::testing::{TestCluster, ask, ask_until, connect, http_get, start};
-
-/// A key whose slot is led by `node`, and its tag.
-async fn key_led_by(cluster: &TestCluster, node: usize) -> String {
-    let rows = slot_map(&cluster.addresses()).await.expect("a slot map");
-    let leads = |key: &String| {
-        let slot = slot_of(key.as_bytes());
-        rows.iter().any(|(first, last, at)| (*first..=*last).contains(&slot) && *at == cluster.address(node))
-    };
-    (0..10_000).map(|n| format!("k{n}")).find(leads).expect("each node leads something")
-}
+use weir_tests::testing::{ask, ask_until, connect, http_get, key_led_by, start};
 
 fn dev(dir: &std::path::Path, port: u16, more: &str) -> Process {
     let mut arguments = words("dev --port");

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 use weir_tests::connection::show;
-use weir_tests::testing::{TestCluster, ask, ask_until, ask_value, connect, start};
+use weir_tests::testing::{TestCluster, ask, ask_until, ask_value, connect, http_get, metric_in, start};
 
 /// XINFO STREAM FULL without what passes with time: idle and seen times.
 async fn state_of(cluster: &TestCluster, key: &str) -> String {
@@ -108,6 +108,14 @@ async fn each_durability_serves_survives_kill_9_and_says_what_it_may_lose() {
         let mut c = connect(&cluster, 0).await;
         let info = ask(&mut c, "INFO persistence").await;
         assert!(info.contains(mode), "INFO persistence does not name {mode}:\n{info}");
+        let info = ask(&mut c, "INFO weir").await;
+        let loss = info.lines().find_map(|line| line.strip_prefix("durability_can_lose:"));
+        let says = match mode {
+            "always" => "nothing answered",
+            "everysec" => "last second",
+            _ => "not synced",
+        };
+        assert!(loss.is_some_and(|loss| loss.contains(says)), "{mode}: {loss:?}");
         cluster.kill(0).await.expect("killed");
         cluster.kill(1).await.expect("killed");
         cluster.start_all().await.expect("back again");
@@ -124,7 +132,10 @@ async fn at_maxmemory_adds_are_refused_and_what_frees_memory_works() {
     let cluster = start(1, "--maxmemory 4000000").await;
     let mut c = connect(&cluster, 0).await;
     let value = "x".repeat(10_000);
-    let mut added = 0;
+    assert_eq!(ask(&mut c, "XADD s 0-1 f 1").await, "0-1");
+    assert_eq!(ask(&mut c, "XGROUP CREATE s g 0").await, "OK");
+    assert_eq!(ask(&mut c, "XREADGROUP GROUP g c STREAMS s >").await, "[[s, [[0-1, [f, 1]]]]]");
+    let mut added = 1;
     let refusal = loop {
         let reply = ask(&mut c, &format!("XADD s * f {value}")).await;
         if reply.starts_with('-') {
@@ -135,7 +146,11 @@ async fn at_maxmemory_adds_are_refused_and_what_frees_memory_works() {
     };
     assert!(refusal.starts_with("-OOM command not allowed when used memory > 'maxmemory'"), "{refusal}");
     assert_eq!(ask(&mut c, "XLEN s").await, added.to_string());
-    assert_eq!(ask(&mut c, "XGROUP CREATE s g 0").await.split(' ').next(), Some("-OOM"));
+    assert_eq!(ask(&mut c, "XGROUP CREATE s late 0").await.split(' ').next(), Some("-OOM"));
+    // Nothing is evicted: what is pending stays and can be finished.
+    assert_eq!(ask(&mut c, "CONFIG GET maxmemory-policy").await, "[maxmemory-policy, noeviction]");
+    assert_eq!(ask(&mut c, "XPENDING s g").await, "[1, 0-1, 0-1, [[c, 1]]]");
+    assert_eq!(ask(&mut c, "XACK s g 0-1").await, "1");
     assert_eq!(ask(&mut c, "XTRIM s MAXLEN 1").await, (added - 1).to_string());
     ask_until(&mut c, "XADD s * f 1", |reply| !reply.starts_with('-')).await;
 }
@@ -146,28 +161,43 @@ async fn metrics_name_streams_groups_and_followers() {
     let mut client = weir_tests::client::ClusterClient::new(&cluster.addresses(), Duration::from_secs(6));
     let within = Duration::from_secs(20);
     for line in [
-        "XADD orders * a 1",
-        "XADD orders * a 2",
-        "XADD orders * a 3",
+        "XADD orders 1000-0 a 1",
+        "XADD orders 2000-0 a 2",
+        "XADD orders 3000-0 a 3",
+        "XADD orders 4500-0 a 4",
         "XGROUP CREATE orders workers 0",
+        "XGROUP CREATE orders done $",
+        "XGROUP CREATECONSUMER orders workers w2",
         "XREADGROUP GROUP workers w1 COUNT 2 STREAMS orders >",
+        "XDEL orders 1000-0",
     ] {
         client.insist("orders", &weir_tests::connection::words(line), within).await.expect(line);
     }
     let leader = client.leader_of("orders").and_then(|at| cluster.node_at(at)).expect("a leader");
-    let (_, metrics) = weir_tests::testing::http_get(cluster.port(leader) + 20_000, "/metrics").await;
-    let of = |words: &[&str]| {
-        let line = metrics
-            .lines()
-            .find(|line| !line.starts_with('#') && words.iter().all(|word| line.contains(word)));
-        line.and_then(|line| line.rsplit(' ').next())
-            .unwrap_or_else(|| panic!("nothing about {words:?} in\n{metrics}"))
-    };
-    assert_eq!(of(&["weir_stream_length", "\"orders\""]), "3");
-    assert_eq!(of(&["\"orders\"", "pending"]), "2");
-    // Each follower's distance is there, and the histogram of syncs has counted.
-    of(&["follower"]);
-    assert_ne!(of(&["fsync", "count"]), "0");
+    let (_, metrics) = http_get(cluster.port(leader) + 20_000, "/metrics").await;
+    let of = |name: &str, labels: &[&str]| metric_in(&metrics, name, labels);
+    let told = [
+        ("weir_stream_length", &["orders"][..], 3.0),
+        ("weir_stream_entries_added_total", &["orders"], 4.0),
+        ("weir_group_pending", &["orders", "workers"], 2.0),
+        ("weir_consumer_pending", &["orders", "workers", "w1"], 2.0),
+        ("weir_consumer_pending", &["orders", "workers", "w2"], 0.0),
+        ("weir_group_lag", &["orders", "workers"], 2.0),
+        ("weir_group_distance_ms", &["orders", "workers"], 2_500.0),
+        ("weir_group_distance_ms", &["orders", "done"], 0.0),
+    ];
+    for (name, labels, value) in told {
+        assert_eq!(of(name, labels), Some(value), "{name} {labels:?} in\n{metrics}");
+    }
+    assert!(of("weir_group_oldest_pending_ms", &["orders", "workers"]).is_some());
+    assert!(of("weir_wal_fsync_seconds_count", &[]).is_some_and(|count| count > 0.0));
+    // An alert on a name that nobody tells would never fire.
+    let alerts =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../ops/alerts.yml")).expect("alerts");
+    let names =
+        alerts.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|w| w.starts_with("weir_"));
+    let unknown: Vec<&str> = names.filter(|name| of(name, &[]).is_none()).collect();
+    assert!(unknown.is_empty() && alerts.contains("weir_"), "{unknown:?} in\n{metrics}");
     let mut c = connect(&cluster, leader).await;
     assert!(
         ask_value(&mut c, "INFO memory")
@@ -175,4 +205,27 @@ async fn metrics_name_streams_groups_and_followers() {
             .bytes()
             .is_some_and(|b| b.windows(11).any(|w| w == b"used_memory"))
     );
+}
+
+#[tokio::test]
+async fn the_page_of_metrics_is_bounded_and_its_totals_are_whole() {
+    let cluster = start(1, "--metrics-streams-max 3").await;
+    let mut c = connect(&cluster, 0).await;
+    for stream in 0..6 {
+        for group in 0..6 {
+            ask(&mut c, &format!("XGROUP CREATE s{stream} g{group} 0 MKSTREAM")).await;
+        }
+        ask(&mut c, &format!("XADD s{stream} * a 1")).await;
+        for group in 0..6 {
+            let read = format!("XREADGROUP GROUP g{group} c STREAMS s{stream} >");
+            assert!(!ask(&mut c, &read).await.starts_with('-'));
+        }
+    }
+    let (_, metrics) = http_get(cluster.port(0) + 20_000, "/metrics").await;
+    for (name, total) in [("weir_streams", 6.0), ("weir_groups", 36.0), ("weir_pending", 36.0)] {
+        assert_eq!(metric_in(&metrics, name, &[]), Some(total), "{name}");
+    }
+    for name in ["weir_stream_length{", "weir_group_pending{", "weir_consumer_pending{"] {
+        assert_eq!(metrics.lines().filter(|line| line.starts_with(name)).count(), 3, "{name}");
+    }
 }

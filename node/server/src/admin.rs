@@ -431,6 +431,12 @@ fn shard_data(node: &Node, page: &mut Page, shard: &ShardHandle) {
         let key = String::from_utf8_lossy(key);
         let labels: &[(&str, &dyn Display)] = &[("shard", &id), ("stream", &key)];
         page.gauge("weir_stream_length", "Entries of a stream.", labels, stream.length);
+        page.counter(
+            "weir_stream_entries_added_total",
+            "Entries ever added to a stream.",
+            labels,
+            stream.entries_added,
+        );
         for group in &stream.groups {
             let name = String::from_utf8_lossy(&group.name);
             let labels: &[(&str, &dyn Display)] = &[("shard", &id), ("stream", &key), ("group", &name)];
@@ -438,8 +444,20 @@ fn shard_data(node: &Node, page: &mut Page, shard: &ShardHandle) {
             if let Some(lag) = group.lag {
                 page.gauge("weir_group_lag", "Entries that a group has not read.", labels, lag);
             }
+            page.gauge(
+                "weir_group_distance_ms",
+                "Time from the id that a group read last to the newest id of its stream.",
+                labels,
+                stream.last_id.ms.saturating_sub(group.last_delivered_id.ms),
+            );
             let oldest = group.oldest_delivery_ms.map_or(0, |at| shard.now_ms().saturating_sub(at));
             page.gauge("weir_group_oldest_pending_ms", "Age of the oldest pending delivery.", labels, oldest);
+            for (consumer, pending) in &group.pending_of {
+                let consumer = String::from_utf8_lossy(consumer);
+                let labels: &[(&str, &dyn Display)] =
+                    &[("shard", &id), ("stream", &key), ("group", &name), ("consumer", &consumer)];
+                page.gauge("weir_consumer_pending", "Pending entries of a consumer.", labels, pending);
+            }
         }
     }
 }

@@ -85,7 +85,7 @@ pub struct StreamStats {
     pub pending: u64,
     /// Memory in bytes, estimated.
     pub memory_bytes: u64,
-    /// Groups by name.
+    /// Groups by name, as far as they were asked for.
     pub groups: Vec<GroupStats>,
 }
 
@@ -98,6 +98,10 @@ pub struct GroupStats {
     pub consumers: u64,
     /// Pending entries.
     pub pending: u64,
+    /// Pending entries of consumers by name, as far as they were asked for.
+    pub pending_of: Vec<(Key, u64)>,
+    /// The cursor.
+    pub last_delivered_id: EntryId,
     /// Entries still to be read; `None` where that is not known.
     pub lag: Option<u64>,
     /// Delivery time (Unix ms) of the entry pending longest.
@@ -306,11 +310,13 @@ impl Machine {
         self.keyspace.stats()
     }
 
-    /// Up to `limit` streams behind the key `after`, in order of slot and key. For metrics.
+    /// Up to `limit` streams behind the key `after`, in order of slot and key; with them up to `limit` groups and
+    /// up to `limit` consumers in all. For metrics: costs what it lists, however much is pending.
     pub fn stream_stats(&self, after: Option<&Key>, limit: usize) -> Vec<(Key, StreamStats)> {
+        let mut left = StatsLeft { groups: limit, consumers: limit };
         let items = self.keyspace.items_after(after.map(|key| &key[..]));
-        let streams = items.filter_map(|(key, item)| Some((key.clone(), stream_stats(item.value.stream()?))));
-        streams.take(limit).collect()
+        let streams = items.filter_map(|(key, item)| Some((key, item.value.stream()?)));
+        streams.take(limit).map(|(key, stream)| (key.clone(), stream_stats(stream, &mut left))).collect()
     }
 
     /// Keys of all slots behind `after`, in order of slot and key: up to `limit` of them, with whether each
@@ -390,14 +396,29 @@ fn ready(answer: &ReadyAnswer) -> Reply {
     }
 }
 
-fn stream_stats(stream: &Stream) -> StreamStats {
-    let group_stats = |(name, group): (&Key, &alloc::sync::Arc<Group>)| GroupStats {
-        name: name.clone(),
-        consumers: group.consumers.len() as u64,
-        pending: group.pending.len(),
-        lag: group.lag(&stream.entries),
-        oldest_delivery_ms: group.pending.oldest_ms(),
-    };
+/// How much more [`Machine::stream_stats`] may list.
+struct StatsLeft {
+    groups: usize,
+    consumers: usize,
+}
+
+fn stream_stats(stream: &Stream, left: &mut StatsLeft) -> StreamStats {
+    let mut groups = Vec::new();
+    for (name, group) in stream.groups.iter().take(left.groups) {
+        let consumers = group.consumers.iter().take(left.consumers);
+        let pending_of: Vec<_> = consumers.map(|(name, c)| (name.clone(), c.pending)).collect();
+        left.consumers -= pending_of.len();
+        groups.push(GroupStats {
+            name: name.clone(),
+            consumers: group.consumers.len() as u64,
+            pending: group.pending.len(),
+            pending_of,
+            last_delivered_id: group.last_delivered_id,
+            lag: group.lag(&stream.entries),
+            oldest_delivery_ms: group.pending.oldest_ms(),
+        });
+    }
+    left.groups -= groups.len();
     StreamStats {
         length: stream.entries.len,
         entries_added: stream.entries.entries_added,
@@ -405,7 +426,7 @@ fn stream_stats(stream: &Stream) -> StreamStats {
         last_id: stream.entries.last_id,
         pending: stream.pending,
         memory_bytes: stream.memory_bytes(),
-        groups: stream.groups.iter().map(group_stats).collect(),
+        groups,
     }
 }
 
