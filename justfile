@@ -66,7 +66,7 @@ process-test seconds="60" *args: build
 
 # numbers beside redis-server (--quick, --json FILE)
 bench *args:
-    cargo build --release --bin weir --bin weir-bench
+    cargo build --release --workspace --bin weir --bin weir-bench
     target/release/weir-bench {{args}}
 
 # what CI runs
