@@ -8,8 +8,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// The one version so far.
-const VERSION: u8 = 1;
+/// The version written. Since 2 there are idempotent adds.
+const VERSION: u8 = 2;
+/// The oldest version read: what came later are variants behind the others.
+const VERSION_MIN: u8 = 1;
 
 /// Bytes that are not a batch this node can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +36,7 @@ impl Batch {
     /// entry were empty.
     pub fn decode(bytes: &[u8]) -> Result<Batch, DecodeError> {
         match bytes.split_first() {
-            Some((&VERSION, rest)) => match postcard::take_from_bytes(rest) {
+            Some((VERSION_MIN..=VERSION, rest)) => match postcard::take_from_bytes(rest) {
                 Ok((batch, [])) => Ok(batch),
                 _ => Err(DecodeError::Malformed),
             },

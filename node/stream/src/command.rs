@@ -4,6 +4,7 @@
 //! Both are encoded with postcard behind a version byte (see [`Batch`]).
 
 use crate::{EntryId, SlotRange, Stamp};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -72,6 +73,10 @@ pub enum Command {
     Flush,
     /// Consumer seen-time of a reader that goes on waiting (kept cheap; answers nothing). Reserved for the server.
     TouchConsumer { key: Key, group: Bytes, consumer: Bytes },
+    /// XCFGSET: seconds and records a producer that idempotent adds are remembered.
+    Xcfgset { key: Key, duration_s: Option<u32>, maxsize: Option<u32> },
+    /// XIDMPRECORD.
+    Xidmprecord { key: Key, add: Idempotent, id: EntryId },
 }
 
 /// One element of a transaction.
@@ -112,7 +117,7 @@ pub struct Xadd {
 }
 
 /// How XADD chooses the id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AddId {
     /// `*`: from the stamp and the last id.
     Auto,
@@ -120,6 +125,17 @@ pub enum AddId {
     AutoSeq(u64),
     /// Explicit.
     Given(EntryId),
+    /// `*`, unless the producer added this before: then nothing is added, and the answer is the id of then.
+    Once(Box<Idempotent>),
+}
+
+/// Names an add, so that a retry can be told from a new one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Idempotent {
+    /// Who adds.
+    pub producer: Bytes,
+    /// Which add of this producer.
+    pub iid: Bytes,
 }
 
 /// MAXLEN / MINID.

@@ -2,6 +2,7 @@
 
 use crate::cow_map::{CowMap, Debris};
 use crate::group::{Consumer, Group};
+use crate::idempotence::{Producer, Producers, Record};
 use crate::keyspace::{Item, Keyspace, SlotKeys, Value};
 use crate::pending::PendingDebris;
 use crate::stream::{Blocks, Stream};
@@ -25,6 +26,9 @@ enum Heap {
     Consumers(Debris<Bytes, Consumer>),
     Names(Debris<u32, Bytes>),
     Pending(PendingDebris),
+    Producers(Debris<Bytes, Arc<Producer>>),
+    Records(Debris<u64, Record>),
+    Numbers(Debris<Bytes, u64>),
 }
 
 /// What weighs less is dropped on the spot, in bytes.
@@ -73,6 +77,13 @@ impl Garbage {
         Some(Garbage { heaps })
     }
 
+    /// Forgotten producers, if they are many.
+    pub(crate) fn of_producers(producers: Producers) -> Option<Garbage> {
+        let records: usize = producers.iter().map(|(_, producer)| producer.records.len()).sum();
+        let many = records as u64 * 128 > SMALL_BYTES;
+        many.then(|| Garbage { heaps: alloc::vec![Heap::Producers(producers.into_debris())] })
+    }
+
     /// Everything.
     pub(crate) fn of_keyspace(keyspace: Keyspace) -> Garbage {
         let (slots, deadlines) = keyspace.into_maps();
@@ -97,6 +108,15 @@ impl Heap {
             Heap::Consumers(consumers) => consumers.drop_slice(budget, drop),
             Heap::Names(names) => names.drop_slice(budget, drop),
             Heap::Pending(pending) => pending.drop_slice(budget),
+            Heap::Producers(producers) => producers.drop_slice(budget, |producer| {
+                if let Some(producer) = Arc::into_inner(producer) {
+                    let (records, numbers) = producer.into_maps();
+                    push_map(records, Heap::Records, found);
+                    push_map(numbers, Heap::Numbers, found);
+                }
+            }),
+            Heap::Records(records) => records.drop_slice(budget, drop),
+            Heap::Numbers(numbers) => numbers.drop_slice(budget, drop),
         }
     }
 }
@@ -106,6 +126,9 @@ fn shed_stream(stream: Arc<Stream>, heaps: &mut Vec<Heap>) {
     if let Some(stream) = Arc::into_inner(stream) {
         push_map(stream.entries.sealed, Heap::Blocks, heaps);
         push_map(stream.groups, Heap::Groups, heaps);
+        if let Some(idempotence) = stream.idempotence.and_then(Arc::into_inner) {
+            push_map(idempotence.producers, Heap::Producers, heaps);
+        }
     }
 }
 

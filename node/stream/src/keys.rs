@@ -62,6 +62,8 @@ impl Command {
             | Command::Xautoclaim { key, .. }
             | Command::Expire { key, .. }
             | Command::Persist { key }
+            | Command::Xcfgset { key, .. }
+            | Command::Xidmprecord { key, .. }
             | Command::TouchConsumer { key, .. } => Inner::One(key),
             Command::Rename { from, to, .. } => Inner::Two(from, to),
             Command::Del { keys } | Command::ExpireDue { keys } => Inner::Many(keys.iter()),

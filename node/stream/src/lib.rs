@@ -25,6 +25,7 @@ mod cow_map;
 mod entry_id;
 mod garbage;
 mod group;
+mod idempotence;
 mod keys;
 mod keyspace;
 mod machine;

@@ -167,6 +167,8 @@ impl Machine {
                 self.touch_consumer(unit, key, group, consumer);
                 Ok(Reply::None)
             }
+            Command::Xcfgset { key, duration_s, maxsize } => self.xcfgset(unit, key, *duration_s, *maxsize),
+            Command::Xidmprecord { key, add, id } => self.xidmprecord(unit, key, add, *id),
         }
     }
 

@@ -33,6 +33,22 @@ impl Refusal {
         Self::fixed("ERR The stream has exhausted the last possible ID, unable to add more items")
     }
 
+    /// A bound that Redis does not have.
+    pub(crate) fn idempotence_is_full() -> Refusal {
+        Self::fixed(
+            "ERR the stream remembers as many idempotent IDs as it may; try later, or lower its IDMP-DURATION or \
+             IDMP-MAXSIZE",
+        )
+    }
+
+    pub(crate) fn xidmprecord_without_entry() -> Refusal {
+        Self::fixed("ERR The specified stream ID was deleted or doesn't exist")
+    }
+
+    pub(crate) fn xidmprecord_of_another() -> Refusal {
+        Self::fixed("ERR The specified IDMP producer-id/idempotent-id pair maps to a different stream ID")
+    }
+
     pub(crate) fn xsetid_below_given_max_deleted() -> Refusal {
         Self::fixed("ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id")
     }

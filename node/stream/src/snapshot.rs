@@ -17,10 +17,15 @@
 //! | 6 | consumer | name, number, seen, active? |
 //! | 7 | rows | number, then id, owner, delivered, deliveries of each |
 //! | 8 | end | keys, entries and pending entries of the whole, for a check |
+//! | 9 | idempotence | duration in seconds, maximum, ids added, duplicates; before the stream's blocks, if it has any |
+//! | 10 | idempotent ids | producer, number, then idempotent id, entry id, time of each; oldest first |
+//!
+//! Version 2 has the last two; version 1 is read as well.
 
 use crate::block::Block;
 use crate::cow_map::Start;
 use crate::group::{Consumer, Group};
+use crate::idempotence::{Idempotence, Producer, Record};
 use crate::keyspace::{Item, Value};
 use crate::machine::Machine;
 use crate::ownership::Ownership;
@@ -34,8 +39,11 @@ use bytes::Bytes;
 use core::fmt;
 
 const MAGIC: &[u8] = b"WEIRSHRD";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+const VERSION_MIN: u8 = 1;
 const ROWS_MAX: usize = 256;
+/// A record of idempotent ids ends after this many bytes.
+const IIDS_BYTES: usize = 4096;
 
 const SHARD: u8 = 1;
 const STRING: u8 = 2;
@@ -45,6 +53,8 @@ const GROUP: u8 = 5;
 const CONSUMER: u8 = 6;
 const ROWS: u8 = 7;
 const END: u8 = 8;
+const IDEMPOTENCE: u8 = 9;
+const IIDS: u8 = 10;
 
 /// A frozen view of a machine that turns into bytes bit by bit, while the machine goes on.
 pub struct Snapshot {
@@ -56,11 +66,36 @@ pub struct Snapshot {
 /// The record to come. Positions are names, looked up anew, so that nothing borrows between two chunks.
 enum At {
     Head,
-    Key { after: Option<Key> },
-    Block { key: Key, after: Option<EntryId> },
-    Group { key: Key, after: Option<Bytes> },
-    Consumer { key: Key, group: Bytes, after: Option<Bytes> },
-    Rows { key: Key, group: Bytes, from: EntryId },
+    Key {
+        after: Option<Key>,
+    },
+    Idempotence {
+        key: Key,
+    },
+    /// Records of the producers behind `after`; of itself from the number on, if one is given.
+    Iids {
+        key: Key,
+        after: Option<Bytes>,
+        from: Option<u64>,
+    },
+    Block {
+        key: Key,
+        after: Option<EntryId>,
+    },
+    Group {
+        key: Key,
+        after: Option<Bytes>,
+    },
+    Consumer {
+        key: Key,
+        group: Bytes,
+        after: Option<Bytes>,
+    },
+    Rows {
+        key: Key,
+        group: Bytes,
+        from: EntryId,
+    },
     End,
     Done,
 }
@@ -104,10 +139,31 @@ impl Snapshot {
                         put_str(payload, key);
                         put_option(payload, item.deadline_ms);
                         put_stream(payload, &stream.entries);
-                        (Some(STREAM), At::Block { key: key.clone(), after: None })
+                        (Some(STREAM), At::Idempotence { key: key.clone() })
                     }
                 },
             },
+            At::Idempotence { key } => match find_idempotence(machine, &key) {
+                None => (None, At::Block { key, after: None }),
+                Some(idempotence) => {
+                    put_idempotence(payload, idempotence);
+                    (Some(IDEMPOTENCE), At::Iids { key, after: None, from: None })
+                }
+            },
+            At::Iids { key, after, from } => {
+                let producer = find_idempotence(machine, &key).and_then(|idempotence| match (&after, from) {
+                    (Some(name), Some(_)) => idempotence.producers.iter_from(Start::At(&name[..])).next(),
+                    (Some(name), None) => idempotence.producers.iter_from(Start::Beyond(&name[..])).next(),
+                    (None, _) => idempotence.producers.first(),
+                });
+                match producer {
+                    None => (None, At::Block { key, after: None }),
+                    Some((name, producer)) => {
+                        let from = put_iids(payload, name, producer, from.unwrap_or(0));
+                        (Some(IIDS), At::Iids { key, after: Some(name.clone()), from })
+                    }
+                }
+            }
             At::Block { key, after } => {
                 let entries = machine.keyspace.get(&key).and_then(|item| Some(&item.value.stream()?.entries));
                 match entries.and_then(|entries| block_after(entries, after)) {
@@ -186,6 +242,10 @@ fn find_group<'a>(machine: &'a Machine, key: &[u8], group: &[u8]) -> Option<&'a 
     machine.keyspace.get(key)?.value.stream()?.groups.get(group).map(|group| &**group)
 }
 
+fn find_idempotence<'a>(machine: &'a Machine, key: &[u8]) -> Option<&'a Idempotence> {
+    machine.keyspace.get(key)?.value.stream()?.idempotence.as_deref()
+}
+
 fn block_after(entries: &EntryStore, after: Option<EntryId>) -> Option<(&Block, bool)> {
     let start = after.as_ref().map_or(Start::Edge, Start::Beyond);
     let sealed = entries.sealed.iter_from(start).next().map(|(_, block)| (&**block, false));
@@ -218,6 +278,31 @@ fn put_stream(out: &mut Vec<u8>, entries: &EntryStore) {
     put_id(out, entries.last_id);
     put_id(out, entries.max_deleted_id);
     put_u64(out, entries.entries_added);
+}
+
+fn put_idempotence(out: &mut Vec<u8>, idempotence: &Idempotence) {
+    put_u64(out, idempotence.duration_s.into());
+    put_u64(out, idempotence.maxsize.into());
+    put_u64(out, idempotence.added);
+    put_u64(out, idempotence.duplicates);
+}
+
+/// Answers the number of the next record, if this producer has more.
+fn put_iids(out: &mut Vec<u8>, name: &[u8], producer: &Producer, from: u64) -> Option<u64> {
+    put_str(out, name);
+    let mut records = producer.records.iter_from(Start::At(&from)).peekable();
+    let (mut rows, mut count) = (Vec::new(), 0);
+    while rows.len() < IIDS_BYTES
+        && let Some((_, record)) = records.next()
+    {
+        put_str(&mut rows, &record.iid);
+        put_id(&mut rows, record.id);
+        put_u64(&mut rows, record.at_ms);
+        count += 1;
+    }
+    put_u64(out, count);
+    out.extend_from_slice(&rows);
+    records.peek().map(|(number, _)| **number)
 }
 
 fn put_block(out: &mut Vec<u8>, block: &Block, open: bool) {
@@ -369,7 +454,7 @@ impl Restore {
                     self.rest = bytes;
                     return Ok(());
                 }
-                Some(&VERSION) => left = &left[MAGIC.len() + 1..],
+                Some(VERSION_MIN..=VERSION) => left = &left[MAGIC.len() + 1..],
                 Some(&version) => return Err(RestoreError::Version(version)),
             }
             self.progress = Progress::Records;
@@ -411,6 +496,8 @@ impl Restore {
             CONSUMER => self.consumer(Payload(payload, "consumer")),
             ROWS => self.rows(Payload(payload, "pending rows")),
             END => self.end(Payload(payload, "end")),
+            IDEMPOTENCE => self.idempotence(Payload(payload, "idempotence")),
+            IIDS => self.iids(Payload(payload, "idempotent ids")),
             _ => Err(RestoreError::Damaged("record of unknown kind")),
         }
     }
@@ -442,6 +529,27 @@ impl Restore {
         stream.entries.max_deleted_id = from.id()?;
         stream.entries.entries_added = from.u64()?;
         self.stream = Some((key, deadline_ms, stream));
+        from.end()
+    }
+
+    fn idempotence(&mut self, mut from: Payload<'_>) -> Result<(), RestoreError> {
+        let mut idempotence = Idempotence::new(from.number()?, from.number()?);
+        (idempotence.added, idempotence.duplicates) = (from.u64()?, from.u64()?);
+        let Some((_, _, stream)) = self.stream.as_mut() else { return Err(from.damaged()) };
+        stream.idempotence = Some(Arc::new(idempotence));
+        from.end()
+    }
+
+    fn iids(&mut self, mut from: Payload<'_>) -> Result<(), RestoreError> {
+        let known = self.stream.as_mut().and_then(|(_, _, stream)| stream.idempotence.as_mut());
+        let idempotence = Arc::make_mut(known.ok_or_else(|| from.damaged())?);
+        let producer = from.str()?;
+        for _ in 0..from.u64()? {
+            let record = Record { iid: from.bytes()?, id: from.id()?, at_ms: from.u64()? };
+            if !idempotence.insert(producer, record) {
+                return Err(from.damaged());
+            }
+        }
         from.end()
     }
 

@@ -3,6 +3,7 @@
 use crate::block::{Block, EntryView};
 use crate::cow_map::{CowMap, Start};
 use crate::group::Group;
+use crate::idempotence::Idempotence;
 use crate::{EntryId, Settings};
 use alloc::sync::Arc;
 use bytes::Bytes;
@@ -20,6 +21,8 @@ pub(crate) struct Stream {
     pub(crate) consumers: u64,
     /// Pending entries of all groups.
     pub(crate) pending: u64,
+    /// `None` until the first idempotent add or XCFGSET.
+    pub(crate) idempotence: Option<Arc<Idempotence>>,
 }
 
 /// Entries with rising ids, in sealed blocks and an open one that takes the next entry.
@@ -75,6 +78,11 @@ impl Stream {
         self.groups.insert(name, Arc::new(group));
     }
 
+    /// What the stream remembers of its producers, from now on.
+    pub(crate) fn idempotence_mut(&mut self) -> &mut Idempotence {
+        Arc::make_mut(self.idempotence.get_or_insert_default())
+    }
+
     /// Memory, roughly.
     pub(crate) fn memory_bytes(&self) -> u64 {
         const STREAM: u64 = 256;
@@ -87,6 +95,7 @@ impl Stream {
             + self.groups.len() as u64 * GROUP
             + self.consumers * CONSUMER
             + self.pending * PENDING
+            + self.idempotence.as_ref().map_or(0, |idempotence| idempotence.memory_bytes())
     }
 }
 

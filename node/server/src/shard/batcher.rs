@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use weir_env::time::Instant;
 use weir_raft::{Group, Nonce, ProposeError};
-use weir_stream::{Batch, Command, Op, Stamp};
+use weir_stream::{AddId, Batch, Command, Op, Stamp};
 
 /// A write on its way to a batch.
 pub(super) struct Submission {
@@ -180,7 +180,14 @@ pub(super) fn weight(command: &Command) -> usize {
                     })
                     .sum::<usize>();
         }
-        Command::Xadd(add) => add.fields.iter().map(|f| f.len() + 8).sum(),
+        Command::Xadd(add) => {
+            let once = match &add.id {
+                AddId::Once(once) => once.producer.len() + once.iid.len(),
+                _ => 0,
+            };
+            add.fields.iter().map(|f| f.len() + 8).sum::<usize>() + once
+        }
+        Command::Xidmprecord { add, .. } => add.producer.len() + add.iid.len(),
         Command::Set(set) => set.value.len(),
         Command::Xdel { ids, .. } => ids.len() * 16,
         Command::Xack { group, ids, .. } => group.len() + ids.iter().map(|id| id.len() + 8).sum::<usize>(),

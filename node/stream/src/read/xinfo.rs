@@ -2,6 +2,7 @@
 
 use crate::block::EntryView;
 use crate::group::{Consumer, Group};
+use crate::idempotence::Idempotence;
 use crate::machine::{Machine, int};
 use crate::pending::Nack;
 use crate::stream::{EntryStore, Stream};
@@ -19,7 +20,7 @@ impl Machine {
     pub(crate) fn xinfo_stream(&self, key: &Key) -> Result<Reply, Refusal> {
         let stream = self.known_stream(key)?;
         let entries = &stream.entries;
-        let mut map = counters(entries);
+        let mut map = counters(stream);
         map.push(field("groups", int(stream.groups.len() as u64)));
         map.push(field("first-entry", entry(entries.entry(entries.first_id))));
         map.push(field("last-entry", entry(entries.last_live().and_then(|id| entries.entry(id)))));
@@ -35,7 +36,7 @@ impl Machine {
             list.push(entry.id, entry.strings());
             if list.len() < count { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        let mut map = counters(&stream.entries);
+        let mut map = counters(stream);
         map.push(field("entries", Reply::Entries(list)));
         let groups =
             stream.groups.iter().map(|(name, group)| full_group(name, group, &stream.entries, count));
@@ -82,7 +83,10 @@ fn known(count: Option<u64>) -> Reply {
     count.map_or(Reply::NilBulk, int)
 }
 
-fn counters(entries: &EntryStore) -> Vec<(Reply, Reply)> {
+fn counters(stream: &Stream) -> Vec<(Reply, Reply)> {
+    let entries = &stream.entries;
+    let default = Idempotence::default();
+    let idempotence = stream.idempotence.as_deref().unwrap_or(&default);
     vec![
         field("length", int(entries.len)),
         // The blocks stand where Redis has the nodes of a tree: one key each, and a root.
@@ -92,6 +96,12 @@ fn counters(entries: &EntryStore) -> Vec<(Reply, Reply)> {
         field("max-deleted-entry-id", Reply::Id(entries.max_deleted_id)),
         field("entries-added", int(entries.entries_added)),
         field("recorded-first-entry-id", Reply::Id(entries.first_id)),
+        field("idmp-duration", int(idempotence.duration_s.into())),
+        field("idmp-maxsize", int(idempotence.maxsize.into())),
+        field("pids-tracked", int(idempotence.producers.len() as u64)),
+        field("iids-tracked", int(idempotence.records)),
+        field("iids-added", int(idempotence.added)),
+        field("iids-duplicates", int(idempotence.duplicates)),
     ]
 }
 

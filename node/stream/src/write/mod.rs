@@ -8,6 +8,7 @@ mod slots;
 mod xack;
 mod xadd;
 mod xautoclaim;
+mod xcfgset;
 mod xclaim;
 mod xdel;
 mod xgroup;

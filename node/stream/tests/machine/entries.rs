@@ -72,7 +72,8 @@ fn an_emptied_stream_keeps_its_key_its_last_id_and_its_groups() {
     assert_eq!(
         shard.ask(Query::XinfoStream { key: key("s"), full: None }),
         "{length=0 radix-tree-keys=0 radix-tree-nodes=1 last-generated-id=5-1 max-deleted-entry-id=5-1 \
-         entries-added=1 recorded-first-entry-id=0-0 groups=1 first-entry=nil last-entry=nil}"
+         entries-added=1 recorded-first-entry-id=0-0 idmp-duration=100 idmp-maxsize=100 pids-tracked=0 \
+         iids-tracked=0 iids-added=0 iids-duplicates=0 groups=1 first-entry=nil last-entry=nil}"
     );
 }
 

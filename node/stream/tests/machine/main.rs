@@ -2,6 +2,7 @@
 
 mod entries;
 mod groups;
+mod idempotence;
 mod keyspace;
 mod model;
 mod random;

@@ -45,6 +45,11 @@ fn apply(model: &mut Model, now_ms: u64, command: &Command, reply: &Reply, lengt
             // Which id it became is the reply's to say; that it was above the last one is checked here.
             let Reply::Id(id) = reply else { return };
             let stream = model.entry(add.key.clone()).or_default();
+            if matches!(add.id, AddId::Once(_)) && *id <= stream.last_id {
+                // A repetition; `idempotence.rs` says which.
+                assert_eq!(length, stream.entries.len() as u64);
+                return;
+            }
             assert!(*id > stream.last_id);
             stream.last_id = *id;
             stream.entries.insert(*id, add.fields.clone());

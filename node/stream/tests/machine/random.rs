@@ -43,11 +43,17 @@ fn any_fields() -> impl Strategy<Value = Vec<Bytes>> {
     })
 }
 
+fn any_idempotent() -> impl Strategy<Value = Idempotent> {
+    (0..3u8, 0..20u8)
+        .prop_map(|(producer, iid)| Idempotent { producer: vec![producer].into(), iid: vec![iid; 9].into() })
+}
+
 fn any_xadd() -> impl Strategy<Value = Command> {
     let id = prop_oneof![
         4 => Just(AddId::Auto),
         2 => (0..150u64).prop_map(AddId::AutoSeq),
         3 => any_id().prop_filter("keeps streams usable", |id| id.ms < 1000).prop_map(AddId::Given),
+        2 => any_idempotent().prop_map(|add| AddId::Once(Box::new(add))),
     ];
     (any_key(), any::<bool>(), prop::option::weighted(0.15, any_trim()), id, any_fields()).prop_map(
         |(key, no_mkstream, trim, id, fields)| Command::Xadd(Xadd { key, no_mkstream, trim, id, fields }),
@@ -170,6 +176,10 @@ pub(crate) fn any_command() -> impl Strategy<Value = Command> {
         1 => any_key().prop_map(|key| Command::Persist { key }),
         1 => prop::collection::vec(any_key(), 0..3).prop_map(|keys| Command::ExpireDue { keys }),
         1 => (any_key(), any_group(), any_consumer()).prop_map(|(key, group, consumer)| Command::TouchConsumer { key, group, consumer }),
+        1 => (any_key(), prop::option::of(1..3u32), prop::option::of(1..9u32)).prop_map(|(key, duration_s, maxsize)| {
+            Command::Xcfgset { key, duration_s, maxsize }
+        }),
+        1 => (any_key(), any_idempotent(), any_id()).prop_map(|(key, add, id)| Command::Xidmprecord { key, add, id }),
         1 => (0..6u32, 0..200u32).prop_map(|(stream_node_max_entries, stream_node_max_bytes)| {
             Command::Configure(Settings { stream_node_max_entries, stream_node_max_bytes })
         }),

@@ -20,6 +20,14 @@ fn busy_shard() -> Shard {
     };
     shard.run(Command::Xclaim(odd));
     shard.run(xdel("s0", "9-1"));
+    for at in 0..60 {
+        let once =
+            Idempotent { producer: key(["p", "q"][at % 2]), iid: key(&format!("a name that is long {at}")) };
+        let id = AddId::Once(Box::new(once));
+        let fields = words("name v");
+        shard.run(Command::Xadd(Xadd { key: key("s0"), no_mkstream: false, trim: None, id, fields }));
+    }
+    shard.run(xdel("s0", &(0..60).map(|seq| format!("1000000-{seq} ")).collect::<String>()));
     shard.run(pexpire("s1", 5_000));
     shard.run(set("text", "value"));
     shard
@@ -101,7 +109,14 @@ fn the_hash_tells_states_apart_that_differ_in_one_small_thing() {
         Command::Configure(Settings::default()),
         xdel("s0", "12-1"),
         Command::SetOwnedSlots { ranges: vec![] },
-        Command::Xsetid { key: key("s0"), last_id: id("900-1"), entries_added: None, max_deleted_id: None },
+        Command::Xcfgset { key: key("s0"), duration_s: Some(99), maxsize: None },
+        Command::Xcfgset { key: key("s1"), duration_s: Some(99), maxsize: None },
+        Command::Xsetid {
+            key: key("s0"),
+            last_id: id("2000000-1"),
+            entries_added: None,
+            max_deleted_id: None,
+        },
     ];
     for command in small_things {
         let mut other = shard.machine.clone();
@@ -128,7 +143,7 @@ fn a_damaged_snapshot_is_refused_or_harmless_but_never_a_panic() {
     let mut newer = bytes.clone();
     newer[8] = 200;
     let refusal = shown(&newer).unwrap_err();
-    assert_eq!(refusal.to_string(), "snapshot of format version 200, this node reads version 1");
+    assert_eq!(refusal.to_string(), "snapshot of format version 200, this node reads version 2");
     for cut in 0..bytes.len() {
         assert!(shown(&bytes[..cut]).is_err(), "cut at {cut}");
     }
@@ -176,11 +191,28 @@ fn the_bytes_of_a_log_entry_do_not_change() {
         fields: words("f v"),
     });
     let batch = Batch { stamp: Stamp { now_ms: 300 }, commands: vec![add, Command::Flush] };
-    let expected = [1, 0xac, 2, 2, 0, 1, b'k', 0, 1, 0, 9, 1, 0, 0, 2, 1, b'f', 1, b'v', 18];
+    let expected = [2, 0xac, 2, 2, 0, 1, b'k', 0, 1, 0, 9, 1, 0, 0, 2, 1, b'f', 1, b'v', 18];
     assert_eq!(batch.encode(), expected);
     let touch = Command::TouchConsumer { key: key("k"), group: key("g"), consumer: key("c") };
     let batch = Batch { stamp: Stamp { now_ms: 0 }, commands: vec![touch] };
-    assert_eq!(batch.encode(), [1, 0, 1, 19, 1, b'k', 1, b'g', 1, b'c']);
+    assert_eq!(batch.encode(), [2, 0, 1, 19, 1, b'k', 1, b'g', 1, b'c']);
+    let once = Idempotent { producer: key("p"), iid: key("i") };
+    let add = Command::Xadd(Xadd {
+        key: key("k"),
+        no_mkstream: true,
+        trim: None,
+        id: AddId::Once(Box::new(once.clone())),
+        fields: vec![],
+    });
+    let configure = Command::Xcfgset { key: key("k"), duration_s: Some(7), maxsize: None };
+    let record = Command::Xidmprecord { key: key("k"), add: once, id: id("1-2") };
+    let batch = Batch { stamp: Stamp { now_ms: 0 }, commands: vec![add, configure, record] };
+    let expected = [
+        &[2, 0, 3, 0, 1, b'k', 1, 0, 3, 1, b'p', 1, b'i', 0][..],
+        &[20, 1, b'k', 1, 7, 0],
+        &[21, 1, b'k', 1, b'p', 1, b'i', 1, 2],
+    ];
+    assert_eq!(batch.encode(), expected.concat());
 }
 
 #[test]

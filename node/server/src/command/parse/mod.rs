@@ -5,6 +5,7 @@
 pub(super) mod client;
 pub(super) mod connection;
 pub(super) mod groups;
+pub(super) mod idempotence;
 pub(super) mod info;
 pub(super) mod keys;
 pub(super) mod pending;

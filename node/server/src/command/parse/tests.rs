@@ -99,6 +99,17 @@ const REFUSED: &[(&str, &str)] = &[
         "XADD k MAXLEN 5 MINID 3 * f v",
         "ERR syntax error, MAXLEN and MINID options at the same time are not compatible",
     ),
+    ("XADD k IDMP p *", "ERR wrong number of arguments for 'xadd' command"),
+    ("XADD k IDMPAUTO p *", "ERR wrong number of arguments for 'xadd' command"),
+    ("XADD k IDMP '' i * f v", "ERR syntax error, IDMP requires a non-empty producer ID"),
+    ("XADD k IDMP p '' * f v", "ERR syntax error, IDMP requires a non-empty idempotent ID"),
+    ("XADD k IDMPAUTO '' * f v", "ERR syntax error, IDMPAUTO requires a non-empty producer ID"),
+    ("XADD k IDMP p i IDMPAUTO p * f v", "ERR syntax error, IDMP/IDMPAUTO specified multiple times"),
+    ("XADD k IDMP p i 5 f v", "ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs"),
+    ("XCFGSET k IDMP-DURATION", SYNTAX),
+    ("XCFGSET k IDMP-DURATION 0", "ERR IDMP-DURATION must be between 1 and 86400 seconds"),
+    ("XCFGSET k IDMP-MAXSIZE 4294967297", "ERR IDMP-MAXSIZE must be between 1 and 10000 entries"),
+    ("XIDMPRECORD k p i x", ID),
     ("XTRIM k MAXLEN", "ERR wrong number of arguments for 'xtrim' command"),
     ("XTRIM k FOO 5", SYNTAX),
     ("XTRIM k 5 MAXLEN", SYNTAX),
@@ -247,6 +258,24 @@ fn xadd_takes_its_options_in_any_order_before_the_id() {
     assert_eq!(id("XADD k 007-003 f v"), AddId::Given(EntryId::new(7, 3)));
     assert_eq!(id("XADD k 0-* f v"), AddId::AutoSeq(0));
     assert_eq!(id("XADD k MINID = 3-1 9-9 f v"), AddId::Given(EntryId::new(9, 9)));
+}
+
+#[test]
+fn an_idempotent_add_is_named_by_the_client_or_by_its_fields_in_any_order() {
+    let named = |line: &str| match write(line) {
+        Command::Xadd(Xadd { id: AddId::Once(once), .. }) => (once.producer, once.iid),
+        other => panic!("{line}: {other:?}"),
+    };
+    let (producer, iid) = named("XADD k idmp p i NOMKSTREAM * f v");
+    assert_eq!((&producer[..], &iid[..]), (&b"p"[..], &b"i"[..]));
+    let (producer, iid) = named("XADD k MAXLEN 5 IDMPAUTO p * a 1 b 2");
+    assert_eq!((&producer[..], iid.len()), (&b"p"[..], 16));
+    // Permanent: retries may meet a node of another version.
+    assert_eq!(iid[..4], [143, 59, 56, 250], "{iid:x?}");
+    assert_eq!(named("XADD k IDMPAUTO p * b 2 a 1"), (producer, iid.clone()));
+    for other in ["a 2 b 1", "a 1 b 3", "a 1", "a1 b 2 ''", "a 1 b 2 b 2"] {
+        assert_ne!(named(&format!("XADD k IDMPAUTO p * {other}")).1, iid, "{other}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! XADD.
 
+use super::idempotence::idmp_option;
 use super::trims::{TrimOptions, trim_option};
 use super::*;
 use crate::command::table::wrong_arity;
@@ -9,11 +10,14 @@ pub(crate) fn xadd(args: &[Bytes]) -> Parsed {
     let mut no_mkstream = false;
     let mut trim = TrimOptions::default();
     let mut id = AddId::Auto;
+    let mut idmp = None;
     let mut at = 2;
     while let Some(arg) = args.get(at) {
         if arg.as_ref() == b"*" {
             break;
         } else if let Some(next) = trim_option(args, at, &mut trim)? {
+            at = next;
+        } else if let Some(next) = idmp_option(args, at, &mut idmp)? {
             at = next;
         } else if is(arg, "NOMKSTREAM") {
             no_mkstream = true;
@@ -30,6 +34,14 @@ pub(crate) fn xadd(args: &[Bytes]) -> Parsed {
     }
     if id == AddId::Given(EntryId::MIN) {
         return Err(Refused::from("ERR The ID specified in XADD must be greater than 0-0"));
+    }
+    if let Some(idmp) = idmp {
+        if id != AddId::Auto {
+            return Err(Refused::from(
+                "ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs",
+            ));
+        }
+        id = AddId::Once(Box::new(idmp.name(fields)));
     }
     Ok(Request::write(Command::Xadd(Xadd {
         key: args[1].clone(),

@@ -2,7 +2,7 @@
 
 use super::KeyUse::{Delete, Insert, Read, Update};
 use super::*;
-use crate::command::parse::{groups, info, pending, ranges, reads, trims, xadd};
+use crate::command::parse::{groups, idempotence, info, pending, ranges, reads, trims, xadd};
 
 const STREAM: &str = "stream";
 
@@ -12,7 +12,8 @@ pub(super) const ROWS: &[Row] = &[
         "5.0.0",
         "O(1) to append; O(N) more when it trims N entries",
         "Appends an entry to a stream; creates the stream if it is missing.",
-        "key [NOMKSTREAM] [MAXLEN|MINID [=|~] threshold [LIMIT count]] *|id field value [field value ...]",
+        "key [NOMKSTREAM] [IDMPAUTO producer-id | IDMP producer-id idempotent-id] \
+         [MAXLEN|MINID [=|~] threshold [LIMIT count]] *|id field value [field value ...]",
     ),
     row("xdel", -3, WRITE | FAST, ONE, Delete, ranges::xdel).doc(
         STREAM,
@@ -34,6 +35,20 @@ pub(super) const ROWS: &[Row] = &[
         "O(1)",
         "Sets the last id of a stream, and on request its counters.",
         "key last-id [ENTRIESADDED entries-added] [MAXDELETEDID max-deleted-id]",
+    ),
+    row("xcfgset", -2, WRITE | DENYOOM | FAST, ONE, Update, idempotence::xcfgset).doc(
+        STREAM,
+        "8.6.0",
+        "O(1); O(N) if it makes the stream forget N idempotent ids",
+        "Sets how long and how many adds of each producer a stream remembers.",
+        "key [IDMP-DURATION seconds] [IDMP-MAXSIZE maxsize]",
+    ),
+    row("xidmprecord", 5, WRITE | DENYOOM | FAST, ONE, Update, idempotence::xidmprecord).doc(
+        STREAM,
+        "8.6.2",
+        "O(1)",
+        "Makes a stream remember an entry as an idempotent add.",
+        "key producer-id idempotent-id id",
     ),
     row("xlen", 2, READONLY | FAST, ONE, Read, ranges::xlen).doc(
         STREAM,
