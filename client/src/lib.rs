@@ -1,0 +1,41 @@
+//! Client of Weir clusters for streams; works with Redis clusters and single Redis servers too.
+//!
+//! - [`Client`] finds the cluster, keeps one pipelined connection to each node, follows redirects, and tells apart
+//!   what was done, what was not, and what nobody knows ([`Error::fate`]). One method for each command.
+//! - [`Producer`] appends exactly once and in order.
+#![warn(missing_docs)]
+
+mod call;
+mod client;
+mod command;
+mod commands;
+mod connection;
+mod entry;
+mod error;
+mod nodes;
+mod observe;
+mod options;
+mod producer;
+mod reply;
+mod slot;
+mod topology;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use client::{Call, Client};
+pub use commands::{
+    Add, AddId, AutoClaimed, ConsumerInfo, ExpireIf, GroupInfo, GroupStart, PendingEntry, PendingSummary,
+    Raw, Set, StreamInfo, Transaction, Trim, XAdd, XAutoClaim, XClaim, XClaimIds, XPending, XRange, XRead,
+    XReadGroup,
+};
+pub use entry::{Entry, EntryId};
+pub use error::{Error, Fate, ServerError};
+pub use observe::Observer;
+pub use options::Options;
+pub use producer::{Appended, Producer, ProducerBuilder};
+pub use reply::{FromValue, Streams};
+pub use slot::{SLOTS, key_slot};
+pub use weir_resp::Value;
