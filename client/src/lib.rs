@@ -3,6 +3,7 @@
 //! - [`Client`] finds the cluster, keeps one pipelined connection to each node, follows redirects, and tells apart
 //!   what was done, what was not, and what nobody knows ([`Error::fate`]). One method for each command.
 //! - [`Producer`] appends exactly once and in order.
+//! - [`Worker`] runs a handler for every entry of a group, through failures of its own and of others.
 #![warn(missing_docs)]
 
 mod call;
@@ -19,6 +20,7 @@ mod producer;
 mod reply;
 mod slot;
 mod topology;
+mod worker;
 
 #[cfg(test)]
 mod testing;
@@ -39,3 +41,4 @@ pub use producer::{Appended, Producer, ProducerBuilder};
 pub use reply::{FromValue, Streams};
 pub use slot::{SLOTS, key_slot};
 pub use weir_resp::Value;
+pub use worker::{Delivery, WorkDone, Worker, WorkerBuilder};

@@ -1,4 +1,4 @@
-//! The client against scripted nodes, on simulated time.
+//! Where calls go, what is tried again, and what strange servers lead to.
 
 use crate::testing::{Act, World, say, slots};
 use crate::{Client, EntryId, Error, Fate, Options};

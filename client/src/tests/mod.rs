@@ -1,0 +1,4 @@
+//! The client against scripted nodes, on simulated time.
+
+mod calls;
+mod producer;
