@@ -77,6 +77,83 @@ pub enum Command {
     Xcfgset { key: Key, duration_s: Option<u32>, maxsize: Option<u32> },
     /// XIDMPRECORD.
     Xidmprecord { key: Key, add: Idempotent, id: EntryId },
+    /// An XADD or XTRIM whose trim heeds what groups hold.
+    WithRefs { refs: Refs, command: Box<Command> },
+    /// XDELEX. Answers for each id 1: deleted, 2: held by a group, -1: not there.
+    Xdelex { key: Key, refs: Refs, ids: Vec<EntryId> },
+    /// XACKDEL. As XDELEX, -1: not pending in the group. Ids arrive unparsed, as XACK's do.
+    Xackdel { key: Key, group: Bytes, refs: Refs, ids: Vec<Bytes> },
+    /// XNACK. Answers how many were given back.
+    Xnack(Xnack),
+    /// XREADGROUP with CLAIM (an age in ms), MAXCOUNT or MAXSIZE.
+    XreadgroupWithin { read: Xreadgroup, claim_min_idle_ms: Option<u64>, limits: ReadLimits },
+}
+
+impl Command {
+    /// The group read that this is, and the age in ms of the pending entries that it claims.
+    pub fn group_read(&self) -> Option<(&Xreadgroup, Option<u64>)> {
+        match self {
+            Command::Xreadgroup(read) => Some((read, None)),
+            Command::XreadgroupWithin { read, claim_min_idle_ms, .. } => Some((read, *claim_min_idle_ms)),
+            _ => None,
+        }
+    }
+
+    /// The same group read, asked again for a reader that was woken.
+    pub fn woken(mut self) -> Command {
+        if let Command::Xreadgroup(read) | Command::XreadgroupWithin { read, .. } = &mut self {
+            read.woken = true;
+        }
+        self
+    }
+}
+
+/// What becomes of the references that groups hold to an entry that goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refs {
+    /// KEEPREF: they stay.
+    Keep,
+    /// DELREF: they go too.
+    Delete,
+    /// ACKED: the entry stays while a group has it pending or has yet to come to it.
+    Acked,
+}
+
+/// Bounds of one read over all its streams.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadLimits {
+    /// MAXCOUNT: entries.
+    pub max_count: Option<u64>,
+    /// MAXSIZE: bytes of the answer, roughly. It is exceeded by one entry at most.
+    pub max_size: Option<u64>,
+}
+
+/// XNACK.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Xnack {
+    /// Stream.
+    pub key: Key,
+    /// Group.
+    pub group: Bytes,
+    /// What the delivery counts for.
+    pub mode: NackMode,
+    /// Entries to give back.
+    pub ids: Vec<EntryId>,
+    /// RETRYCOUNT, whatever the mode.
+    pub retry_count: Option<u64>,
+    /// FORCE: entries that are not pending become so.
+    pub force: bool,
+}
+
+/// What the delivery of an entry that is given back counts for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NackMode {
+    /// SILENT: nothing.
+    Silent,
+    /// FAIL: a failure.
+    Fail,
+    /// FATAL: more than enough.
+    Fatal,
 }
 
 /// One element of a transaction.
@@ -346,6 +423,26 @@ pub enum Query {
     GetKeysInSlot { slot: crate::Slot, count: u64 },
     /// Number of keys of the shard (part of DBSIZE).
     KeyCount,
+    /// XREAD with MAXCOUNT or MAXSIZE.
+    XreadWithin { keys: Vec<(Key, ReadId)>, count: Option<u64>, limits: ReadLimits },
+}
+
+impl Query {
+    /// The stream read that this is: its keys.
+    pub fn stream_read(&self) -> Option<&[(Key, ReadId)]> {
+        match self {
+            Query::Xread { keys, .. } | Query::XreadWithin { keys, .. } => Some(keys),
+            _ => None,
+        }
+    }
+
+    /// The same stream read with other places to start from.
+    pub fn with_read_ids(mut self, ids: Vec<(Key, ReadId)>) -> Query {
+        if let Query::Xread { keys, .. } | Query::XreadWithin { keys, .. } = &mut self {
+            *keys = ids;
+        }
+        self
+    }
 }
 
 /// Where XREAD starts.

@@ -66,9 +66,9 @@ impl Group {
         if let Some(next) = self.next_number.checked_add(1) {
             return core::mem::replace(&mut self.next_number, next);
         }
-        // Four thousand million consumers came and went: take the first gap.
+        // Four thousand million consumers came and went: take the first gap, which there is below NOBODY.
         let taken = self.names.iter().map(|(number, _)| *number);
-        (0..u32::MAX).zip(taken).find(|(free, taken)| free != taken).map_or(u32::MAX, |(free, _)| free)
+        taken.zip(0..).take_while(|(taken, free)| taken == free).count() as u32
     }
 
     /// A claim by this consumer happened now.

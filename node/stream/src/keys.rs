@@ -53,6 +53,9 @@ impl Command {
             Command::Xadd(add) => Inner::One(&add.key),
             Command::Xreadgroup(read) => Inner::GroupRead(read.keys.iter()),
             Command::Xclaim(claim) => Inner::One(&claim.key),
+            Command::Xnack(nack) => Inner::One(&nack.key),
+            Command::XreadgroupWithin { read, .. } => Inner::GroupRead(read.keys.iter()),
+            Command::WithRefs { command, .. } => return command.keys(),
             Command::Set(set) => Inner::One(&set.key),
             Command::Xdel { key, .. }
             | Command::Xtrim { key, .. }
@@ -63,6 +66,8 @@ impl Command {
             | Command::Expire { key, .. }
             | Command::Persist { key }
             | Command::Xcfgset { key, .. }
+            | Command::Xdelex { key, .. }
+            | Command::Xackdel { key, .. }
             | Command::Xidmprecord { key, .. }
             | Command::TouchConsumer { key, .. } => Inner::One(key),
             Command::Rename { from, to, .. } => Inner::Two(from, to),
@@ -77,7 +82,7 @@ impl Query {
     /// The keys that the query names; none for queries about slots or the whole shard.
     pub fn keys(&self) -> Keys<'_> {
         Keys(match self {
-            Query::Xread { keys, .. } => Inner::Read(keys.iter()),
+            Query::Xread { keys, .. } | Query::XreadWithin { keys, .. } => Inner::Read(keys.iter()),
             Query::Exists { keys } => Inner::Many(keys.iter()),
             Query::Xlen { key }
             | Query::Xrange { key, .. }

@@ -19,6 +19,7 @@
 extern crate alloc;
 
 mod block;
+mod budget;
 mod codec;
 mod command;
 mod cow_map;
@@ -33,6 +34,7 @@ mod outcome;
 mod ownership;
 mod pending;
 mod read;
+mod refs;
 mod refusal;
 mod reply;
 mod slot;

@@ -8,8 +8,8 @@ use crate::snapshot::{Restore, Snapshot};
 use crate::stream::Stream;
 use crate::unit::Unit;
 use crate::{
-    Command, EntryId, Key, Op, Outcome, Query, ReadId, ReadyAnswer, Refusal, Reply, Settings, Slot,
-    SlotRange, Stamp, key_slot,
+    Command, EntryId, Key, Op, Outcome, Query, ReadId, ReadLimits, ReadyAnswer, Refs, Refusal, Reply,
+    Settings, Slot, SlotRange, Stamp, key_slot,
 };
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -137,14 +137,14 @@ impl Machine {
 
     fn execute(&mut self, unit: &mut Unit, command: &Command) -> Result<Reply, Refusal> {
         match command {
-            Command::Xadd(add) => self.xadd(unit, add),
+            Command::Xadd(add) => self.xadd(unit, add, Refs::Keep),
             Command::Xdel { key, ids } => self.xdel(key, ids),
-            Command::Xtrim { key, trim } => self.xtrim(unit, key, trim),
+            Command::Xtrim { key, trim } => self.xtrim(unit, key, trim, Refs::Keep),
             Command::Xsetid { key, last_id, entries_added, max_deleted_id } => {
                 self.xsetid(key, *last_id, *entries_added, *max_deleted_id)
             }
             Command::Xgroup { key, group, change } => self.xgroup(unit, key, group, change),
-            Command::Xreadgroup(read) => self.xreadgroup(unit, read),
+            Command::Xreadgroup(read) => self.xreadgroup(unit, read, None, ReadLimits::default()),
             Command::Xack { key, group, ids } => self.xack(key, group, ids),
             Command::Xclaim(claim) => self.xclaim(unit, claim),
             Command::Xautoclaim { key, group, consumer, min_idle_ms, start, count, justid } => {
@@ -169,6 +169,17 @@ impl Machine {
             }
             Command::Xcfgset { key, duration_s, maxsize } => self.xcfgset(unit, key, *duration_s, *maxsize),
             Command::Xidmprecord { key, add, id } => self.xidmprecord(unit, key, add, *id),
+            Command::WithRefs { refs, command } => match &**command {
+                Command::Xadd(add) => self.xadd(unit, add, *refs),
+                Command::Xtrim { key, trim } => self.xtrim(unit, key, trim, *refs),
+                other => self.execute(unit, other),
+            },
+            Command::Xdelex { key, refs, ids } => self.xdelex(key, *refs, ids),
+            Command::Xackdel { key, group, refs, ids } => self.xackdel(key, group, *refs, ids),
+            Command::Xnack(nack) => self.xnack(unit, nack),
+            Command::XreadgroupWithin { read, claim_min_idle_ms, limits } => {
+                self.xreadgroup(unit, read, *claim_min_idle_ms, *limits)
+            }
         }
     }
 
@@ -214,7 +225,8 @@ impl Machine {
             Query::Xrange { key, start, end, count, reverse } => {
                 self.xrange(key, *start, *end, *count, *reverse)
             }
-            Query::Xread { keys, count } => self.xread(keys, *count),
+            Query::Xread { keys, count } => self.xread(keys, *count, ReadLimits::default()),
+            Query::XreadWithin { keys, count, limits } => self.xread(keys, *count, *limits),
             Query::Xpending { key, group, range } => self.xpending(now_ms, key, group, range.as_ref()),
             Query::XinfoStream { key, full: None } => self.xinfo_stream(key),
             Query::XinfoStream { key, full: Some(count) } => self.xinfo_stream_full(key, *count),
@@ -249,9 +261,10 @@ impl Machine {
         keys.iter().map(resolve).collect()
     }
 
-    /// What a reader of `group` parked on `key` would find now, asked after a wake. A key that is due is
-    /// neither hidden nor shown: the reader waits for the logged expiry.
-    pub fn group_ready(&self, now_ms: u64, key: &Key, group: &[u8]) -> GroupReady {
+    /// What a reader of `group` parked on `key` would find now, asked after a wake; `claim`: it takes over pending
+    /// entries of that age in ms. A key that is due is neither hidden nor shown: the reader waits for the logged
+    /// expiry.
+    pub fn group_ready(&self, now_ms: u64, key: &Key, group: &[u8], claim: Option<u64>) -> GroupReady {
         if self.is_due(key, now_ms) {
             return GroupReady::Nothing;
         }
@@ -267,13 +280,21 @@ impl Machine {
         let Some((entries, group)) = stream.and_then(|s| Some((&s.entries, s.groups.get(group)?))) else {
             return gone(Refusal::no_group_to_read(key, group));
         };
-        if entries.last_id <= group.last_delivered_id {
-            return GroupReady::Nothing;
-        }
-        match entries.count_after(group.last_delivered_id, GroupReady::ENOUGH) {
+        let claimable = claim.map_or(0, |min_idle_ms| {
+            group.claimable(entries, now_ms, min_idle_ms).take(GroupReady::ENOUGH as usize).count() as u64
+        });
+        match claimable + entries.count_after(group.last_delivered_id, GroupReady::ENOUGH) {
             0 => GroupReady::Nothing,
             count => GroupReady::Entries(count),
         }
+    }
+
+    /// When a reader of `group` parked on `key` that takes over pending entries of this age will find one, as things
+    /// are: Unix milliseconds.
+    pub fn claim_due_ms(&self, key: &Key, group: &[u8], min_idle_ms: u64) -> Option<u64> {
+        let (stream, group) = self.group(key, group).ok()?;
+        let (_, oldest) = group.claimable(&stream.entries, u64::MAX, 0).next()?;
+        Some(if oldest.is_released() { 0 } else { oldest.delivered_ms.saturating_add(min_idle_ms) })
     }
 
     /// Time of the last command, Unix milliseconds.

@@ -2,13 +2,16 @@
 //!
 //! Rows lie in chunks of up to [`CHUNK_MAX`], sorted by id. A chunk is found by a lower bound of its ids.
 //! Two small indices point to chunks rather than to rows, which is what keeps a row at some 22 bytes: for
-//! each owner the chunks that hold rows of it, and the chunks by the oldest delivery inside.
+//! each owner the chunks that hold rows of it, and the chunks by the oldest delivery inside. Rows that were
+//! given back (XNACK) belong to nobody and have no age; they stand in a list of their own, in the order of their
+//! release.
 
 use crate::EntryId;
-use crate::cow_map::{CowMap, Debris, Start};
-use alloc::collections::BTreeMap;
+use crate::cow_map::{CowMap, Debris, Iter, Start};
+use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 /// Most rows in a chunk.
 const CHUNK_MAX: usize = 64;
@@ -17,15 +20,35 @@ const CHUNK_FEW: usize = 16;
 /// Most that a merge of two chunks may make.
 const MERGED_MAX: usize = 48;
 
+/// Owner of rows that were given back.
+pub(crate) const NOBODY: u32 = u32::MAX;
+
 /// One row of the PEL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Nack {
-    /// Number of the consumer that the entry was delivered to.
+    /// Number of the consumer that the entry was delivered to, or [`NOBODY`].
     pub(crate) owner: u32,
-    /// Milliseconds since the Unix epoch.
+    /// Milliseconds since the Unix epoch; of a row that was given back, its place in the order of release.
     pub(crate) delivered_ms: u64,
     /// How often it was delivered.
     pub(crate) deliveries: u64,
+}
+
+impl Nack {
+    /// Whether it was given back and waits for any consumer.
+    pub(crate) fn is_released(&self) -> bool {
+        self.owner == NOBODY
+    }
+
+    /// Whether a claim that asks for this age may have it. What was given back has any age.
+    pub(crate) fn is_idle(&self, now_ms: u64, min_idle_ms: u64) -> bool {
+        self.is_released() || now_ms.saturating_sub(self.delivered_ms) >= min_idle_ms
+    }
+
+    /// Milliseconds since the delivery, as clients see it; `None` if it was given back.
+    pub(crate) fn idle_ms(&self, now_ms: u64) -> Option<u64> {
+        (!self.is_released()).then(|| now_ms.saturating_sub(self.delivered_ms))
+    }
 }
 
 /// See the module. A row has one owner; the indices agree with the rows after every change.
@@ -36,15 +59,21 @@ pub(crate) struct PendingList {
     by_owner: CowMap<(u32, EntryId), u32>,
     /// (oldest delivery in the chunk, chunk).
     by_age: CowMap<(u64, EntryId), ()>,
+    /// Rows of nobody by their place.
+    released: CowMap<u64, EntryId>,
     len: u64,
 }
 
 #[derive(Clone)]
 struct Chunk {
-    /// Earliest delivery time of the rows.
+    /// Earliest delivery time of the rows that belong to somebody; [`NEVER`] without any.
     oldest_ms: u64,
+    /// Rows of nobody.
+    released: u32,
     rows: Rows,
 }
+
+const NEVER: u64 = u64::MAX;
 
 /// Rows in 20 bytes each where all of them fit, else as they are.
 #[derive(Clone)]
@@ -58,7 +87,7 @@ struct NarrowRow {
     /// From the base.
     ms: i32,
     seq: u32,
-    /// From the base time.
+    /// From the base time; of nobody's rows from 0.
     delivered: i32,
     owner: u32,
     deliveries: u32,
@@ -72,7 +101,9 @@ impl Rows {
     }
 
     fn from_rows(rows: &[(EntryId, Nack)]) -> Rows {
-        let (base, base_ms) = rows.first().map_or((EntryId::MIN, 0), |(id, nack)| (*id, nack.delivered_ms));
+        let base = rows.first().map_or(EntryId::MIN, |(id, _)| *id);
+        let delivered = rows.iter().find(|(_, nack)| !nack.is_released());
+        let base_ms = delivered.map_or(0, |(_, nack)| nack.delivered_ms);
         let narrow = rows.iter().map(|(id, nack)| NarrowRow::new(base, base_ms, *id, *nack)).collect();
         match narrow {
             Some(rows) => Rows::Narrow { base, base_ms, rows },
@@ -155,7 +186,7 @@ impl NarrowRow {
         Some(NarrowRow {
             ms: offset(base.ms, id.ms)?,
             seq: u32::try_from(id.seq).ok()?,
-            delivered: offset(base_ms, nack.delivered_ms)?,
+            delivered: offset(if nack.is_released() { 0 } else { base_ms }, nack.delivered_ms)?,
             owner: nack.owner,
             deliveries: u32::try_from(nack.deliveries).ok()?,
         })
@@ -163,6 +194,7 @@ impl NarrowRow {
 
     fn widen(self, base: EntryId, base_ms: u64) -> (EntryId, Nack) {
         let id = EntryId { ms: base.ms.wrapping_add_signed(self.ms.into()), seq: self.seq.into() };
+        let base_ms = if self.owner == NOBODY { 0 } else { base_ms };
         let delivered_ms = base_ms.wrapping_add_signed(self.delivered.into());
         (id, Nack { owner: self.owner, delivered_ms, deliveries: self.deliveries.into() })
     }
@@ -170,13 +202,15 @@ impl NarrowRow {
 
 impl Chunk {
     fn new(rows: Rows) -> Chunk {
-        let mut chunk = Chunk { oldest_ms: 0, rows };
+        let mut chunk = Chunk { oldest_ms: NEVER, released: 0, rows };
         chunk.find_oldest();
         chunk
     }
 
     fn find_oldest(&mut self) {
-        self.oldest_ms = self.rows.iter().map(|(_, nack)| nack.delivered_ms).min().unwrap_or(0);
+        let owned = self.rows.iter().filter(|(_, nack)| !nack.is_released());
+        self.oldest_ms = owned.map(|(_, nack)| nack.delivered_ms).min().unwrap_or(NEVER);
+        self.released = self.rows.iter().filter(|(_, nack)| nack.is_released()).count() as u32;
     }
 
     fn owners(&self) -> BTreeMap<u32, u32> {
@@ -231,11 +265,14 @@ impl PendingList {
         chunk.rows.remove(at);
         let left = chunk.rows.len();
         let oldest = chunk.oldest_ms;
-        if left > 0 && nack.delivered_ms == oldest {
+        if left > 0 && (nack.delivered_ms == oldest || nack.is_released()) {
             chunk.find_oldest();
         }
         let oldest_now = chunk.oldest_ms;
         self.len -= 1;
+        if nack.is_released() {
+            self.released.remove(&nack.delivered_ms);
+        }
         self.count_owner(nack.owner, key, -1);
         if left == 0 {
             self.chunks.remove(&key);
@@ -256,17 +293,42 @@ impl PendingList {
         chunks.flat_map(|(_, chunk)| chunk.rows.iter()).skip_while(move |(row, _)| *row < id)
     }
 
-    /// Rows from `id` on that were delivered at `latest_ms` or before, by id. Passes over young chunks whole.
+    /// Rows from `id` on that were delivered at `latest_ms` (if given) or before, or given back, by id. Passes over young chunks
+    /// whole.
     pub(crate) fn iter_delivered_by(
         &self,
         id: EntryId,
-        latest_ms: u64,
+        latest_ms: Option<u64>,
     ) -> impl Iterator<Item = (EntryId, Nack)> + '_ {
         let from = self.chunks.floor(&id).map_or(id, |(key, _)| *key);
         let chunks = self.chunks.iter_from(Start::At(&from)).map(|(_, chunk)| chunk);
-        let old = chunks.filter(move |chunk| chunk.oldest_ms <= latest_ms);
-        old.flat_map(|chunk| chunk.rows.iter())
-            .filter(move |(row, nack)| *row >= id && nack.delivered_ms <= latest_ms)
+        let old = chunks.filter(move |chunk| Some(chunk.oldest_ms) <= latest_ms || chunk.released > 0);
+        old.flat_map(|chunk| chunk.rows.iter()).filter(move |(row, nack)| {
+            *row >= id && (Some(nack.delivered_ms) <= latest_ms || nack.is_released())
+        })
+    }
+
+    /// What may be claimed: first what was given back, in the order of release, then what was delivered at
+    /// `latest_ms` or before, if that is given, the longest ago first. Opens no chunk before its oldest row is next.
+    pub(crate) fn oldest_first(&self, latest_ms: Option<u64>) -> OldestFirst<'_> {
+        OldestFirst {
+            list: self,
+            latest_ms,
+            released: self.released.iter(),
+            unopened: self.by_age.iter(),
+            next: None,
+            opened: BinaryHeap::new(),
+        }
+    }
+
+    /// The place of the next row to be given back: behind all others.
+    pub(crate) fn next_release(&self) -> u64 {
+        self.released.last().map_or(1, |(last, _)| last.saturating_add(1))
+    }
+
+    /// Rows that were given back.
+    pub(crate) fn released(&self) -> u64 {
+        self.released.len() as u64
     }
 
     /// The owner's rows from `id` on, by id.
@@ -297,7 +359,7 @@ impl PendingList {
 
     /// Delivery time of the row delivered longest ago.
     pub(crate) fn oldest_ms(&self) -> Option<u64> {
-        self.by_age.first().map(|((oldest, _), ())| *oldest)
+        self.by_age.first().map(|((oldest, _), ())| *oldest).filter(|oldest| *oldest != NEVER)
     }
 
     /// Takes all rows of an owner out; answers how many. Works on whole chunks, since there can be millions.
@@ -325,6 +387,7 @@ impl PendingList {
             chunks: self.chunks.into_debris(),
             by_owner: self.by_owner.into_debris(),
             by_age: self.by_age.into_debris(),
+            released: self.released.into_debris(),
         }
     }
 
@@ -333,12 +396,19 @@ impl PendingList {
         let (_, old) = chunk.rows.get(at);
         chunk.rows.set(at, id, nack);
         let oldest = chunk.oldest_ms;
-        if old.delivered_ms == oldest {
+        if old.delivered_ms == oldest || old.is_released() || nack.is_released() {
             chunk.find_oldest();
+        } else {
+            chunk.oldest_ms = oldest.min(nack.delivered_ms);
         }
-        chunk.oldest_ms = chunk.oldest_ms.min(nack.delivered_ms);
         let oldest_now = chunk.oldest_ms;
         self.move_age(key, oldest, oldest_now);
+        if old.is_released() {
+            self.released.remove(&old.delivered_ms);
+        }
+        if nack.is_released() {
+            self.released.insert(nack.delivered_ms, id);
+        }
         if old.owner != nack.owner {
             self.count_owner(old.owner, key, -1);
             self.count_owner(nack.owner, key, 1);
@@ -350,7 +420,12 @@ impl PendingList {
         let Some(chunk) = self.chunks.get_mut(&key).map(Arc::make_mut) else { return };
         chunk.rows.insert(at, id, nack);
         let oldest = chunk.oldest_ms;
-        chunk.oldest_ms = oldest.min(nack.delivered_ms);
+        if nack.is_released() {
+            chunk.released += 1;
+            self.released.insert(nack.delivered_ms, id);
+        } else {
+            chunk.oldest_ms = oldest.min(nack.delivered_ms);
+        }
         let oldest_now = chunk.oldest_ms;
         self.len += 1;
         self.move_age(key, oldest, oldest_now);
@@ -383,6 +458,9 @@ impl PendingList {
         for (owner, count) in chunk.owners() {
             self.by_owner.insert((owner, key), count);
         }
+        for (id, nack) in chunk.rows.iter().filter(|(_, nack)| chunk.released > 0 && nack.is_released()) {
+            self.released.insert(nack.delivered_ms, id);
+        }
         self.chunks.insert(key, Arc::new(chunk));
     }
 
@@ -393,6 +471,9 @@ impl PendingList {
         self.by_age.remove(&(chunk.oldest_ms, key));
         for owner in chunk.owners().into_keys() {
             self.by_owner.remove(&(owner, key));
+        }
+        for (_, nack) in chunk.rows.iter().filter(|(_, nack)| chunk.released > 0 && nack.is_released()) {
+            self.released.remove(&nack.delivered_ms);
         }
         chunk.rows.iter().collect()
     }
@@ -426,6 +507,7 @@ pub(crate) struct PendingDebris {
     chunks: Debris<EntryId, Arc<Chunk>>,
     by_owner: Debris<(u32, EntryId), u32>,
     by_age: Debris<(u64, EntryId), ()>,
+    released: Debris<u64, EntryId>,
 }
 
 impl PendingDebris {
@@ -434,6 +516,50 @@ impl PendingDebris {
         self.chunks.drop_slice(budget, drop)
             || self.by_owner.drop_slice(budget, drop)
             || self.by_age.drop_slice(budget, drop)
+            || self.released.drop_slice(budget, drop)
+    }
+}
+
+/// See [`PendingList::oldest_first`].
+pub(crate) struct OldestFirst<'a> {
+    list: &'a PendingList,
+    latest_ms: Option<u64>,
+    released: Iter<'a, u64, EntryId>,
+    unopened: Iter<'a, (u64, EntryId), ()>,
+    /// The chunk to open next: its oldest delivery and its key, which is not above any of its ids.
+    next: Option<(u64, EntryId)>,
+    /// Rows of open chunks: delivery time and id.
+    opened: BinaryHeap<Reverse<(u64, EntryId)>>,
+}
+
+impl Iterator for OldestFirst<'_> {
+    type Item = (EntryId, Nack);
+
+    fn next(&mut self) -> Option<(EntryId, Nack)> {
+        if let Some((_, id)) = self.released.next() {
+            return Some((*id, self.list.get(*id)?));
+        }
+        loop {
+            if self.next.is_none() {
+                let next = self.unopened.next().map(|(age, ())| *age);
+                self.next = next.filter(|(at, _)| *at != NEVER && Some(*at) <= self.latest_ms);
+            }
+            match (self.opened.peek(), self.next) {
+                (Some(Reverse(row)), next) if next.is_none_or(|next| *row < next) => {
+                    let (_, id) = *row;
+                    self.opened.pop();
+                    return Some((id, self.list.get(id)?));
+                }
+                (_, None) => return None,
+                (_, Some((_, key))) => {
+                    self.next = None;
+                    let rows = self.list.chunks.get(&key).into_iter().flat_map(|chunk| chunk.rows.iter());
+                    let old = |nack: &Nack| !nack.is_released() && Some(nack.delivered_ms) <= self.latest_ms;
+                    let old = rows.filter(|(_, nack)| old(nack));
+                    self.opened.extend(old.map(|(id, nack)| Reverse((nack.delivered_ms, id))));
+                }
+            }
+        }
     }
 }
 
@@ -451,6 +577,7 @@ mod tests {
             owner: u32,
             delivered_ms: u64,
         },
+        Release(EntryId),
         Remove(EntryId),
         /// Acknowledges from the front.
         RemoveFirst(u8),
@@ -479,6 +606,7 @@ mod tests {
             8 => (any_id(), any_nack()).prop_map(|(id, nack)| Step::Set(id, nack)),
             4 => (1..120u8, 0..4u32, 1000..1100u64)
                 .prop_map(|(rows, owner, delivered_ms)| Step::Deliver { rows, owner, delivered_ms }),
+            3 => any_id().prop_map(Step::Release),
             8 => any_id().prop_map(Step::Remove),
             2 => (1..90u8).prop_map(Step::RemoveFirst),
             1 => (0..4u32).prop_map(Step::RemoveOwner),
@@ -491,12 +619,21 @@ mod tests {
         assert!(list.iter().eq(all.iter().copied()));
         assert_eq!(list.first(), all.first().map(|(id, _)| *id));
         assert_eq!(list.last(), all.last().map(|(id, _)| *id));
-        assert_eq!(list.oldest_ms(), all.iter().map(|(_, nack)| nack.delivered_ms).min());
+        let owned = || all.iter().copied().filter(|(_, nack)| !nack.is_released());
+        assert_eq!(list.oldest_ms(), owned().map(|(_, nack)| nack.delivered_ms).min());
+        let mut oldest_first: Vec<_> = all.iter().copied().filter(|(_, nack)| nack.is_released()).collect();
+        oldest_first.sort_by_key(|(_, nack)| nack.delivered_ms);
+        assert_eq!(list.released(), oldest_first.len() as u64);
+        let mut old: Vec<_> = owned().filter(|(_, nack)| nack.delivered_ms <= 1050).collect();
+        old.sort_by_key(|(id, nack)| (nack.delivered_ms, *id));
+        oldest_first.append(&mut old);
+        assert!(list.oldest_first(Some(1050)).eq(oldest_first));
         let from = EntryId::new(700, 0);
         let above = || all.iter().copied().filter(move |(id, _)| *id >= from);
         assert!(list.iter_from(from).eq(above()));
-        assert!(list.iter_delivered_by(from, 1050).eq(above().filter(|(_, nack)| nack.delivered_ms <= 1050)));
-        for owner in 0..4 {
+        let old = |nack: &Nack| nack.is_released() || nack.delivered_ms <= 1050;
+        assert!(list.iter_delivered_by(from, Some(1050)).eq(above().filter(|(_, nack)| old(nack))));
+        for owner in (0..4).chain([NOBODY]) {
             assert!(list.iter_owned_from(owner, from).eq(above().filter(|(_, nack)| nack.owner == owner)));
         }
         let in_chunks: usize = list.chunks.iter().map(|(_, chunk)| chunk.rows.len()).sum();
@@ -526,6 +663,10 @@ mod tests {
                             prop_assert_eq!(list.set(id, nack), model.insert(id, nack));
                         }
                     }
+                    Step::Release(id) => {
+                        let nack = Nack { owner: NOBODY, delivered_ms: list.next_release(), deliveries: 3 };
+                        prop_assert_eq!(list.set(id, nack), model.insert(id, nack));
+                    }
                     Step::Remove(id) => prop_assert_eq!(list.remove(id), model.remove(&id)),
                     Step::RemoveFirst(rows) => {
                         for _ in 0..rows {
@@ -548,10 +689,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_given_back_keeps_a_chunk_narrow() {
+        let mut list = PendingList::default();
+        let plain = Nack { owner: 1, delivered_ms: 1_700_000_000_000, deliveries: 1 };
+        for at in 0..10 {
+            list.set(EntryId::new(1_700_000_000_000 + at, at), plain);
+        }
+        for at in [7, 2, 5] {
+            let nack = Nack { owner: NOBODY, delivered_ms: list.next_release(), deliveries: 1 };
+            list.set(EntryId::new(1_700_000_000_000 + at, at), nack);
+        }
+        let places: Vec<_> = list.oldest_first(None).map(|(id, nack)| (id.seq, nack.delivered_ms)).collect();
+        assert_eq!(places, [(7, 1), (2, 2), (5, 3)]);
+        assert!(list.chunks.iter().all(|(_, chunk)| matches!(chunk.rows, Rows::Narrow { .. })));
+    }
+
+    #[test]
     fn rows_that_do_not_fit_the_narrow_form_keep_their_values() {
         let mut list = PendingList::default();
         let plain = Nack { owner: 1, delivered_ms: 1_700_000_000_000, deliveries: 1 };
-        let odd = Nack { owner: u32::MAX, delivered_ms: 0, deliveries: u64::MAX };
+        let odd = Nack { owner: NOBODY - 1, delivered_ms: 0, deliveries: u64::MAX };
         for at in 0..10 {
             list.set(EntryId::new(1_700_000_000_000 + at, at), plain);
         }

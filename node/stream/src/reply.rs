@@ -59,6 +59,8 @@ impl core::fmt::Display for Refusal {
 pub struct Entries {
     count: usize,
     bytes: Vec<u8>,
+    /// Of each entry, if they are shown: milliseconds since its last delivery and deliveries before this one.
+    deliveries: Vec<(Option<u64>, u64)>,
 }
 
 /// One entry of [`Entries`].
@@ -67,6 +69,9 @@ pub struct EntryRef<'a> {
     pub id: EntryId,
     /// Field, value, field, value ...; `None` when the entry left the stream (nil array).
     pub fields: Option<FieldIter<'a>>,
+    /// Shown after the fields if the read claims: milliseconds since the last delivery (`None`: it was given back since)
+    /// and deliveries before this one.
+    pub delivery: Option<(Option<u64>, u64)>,
 }
 
 /// Walks the strings of an entry; its length is known up front.
@@ -106,6 +111,17 @@ impl Entries {
         }
         self.bytes[at..at + 4].copy_from_slice(&n.to_le_bytes());
     }
+    /// Adds an entry with what was known of its delivery. A list has that of all its entries or of none.
+    pub fn push_delivered<'s>(
+        &mut self,
+        id: EntryId,
+        strings: impl Iterator<Item = &'s [u8]>,
+        idle_ms: Option<u64>,
+        deliveries: u64,
+    ) {
+        self.push(id, strings);
+        self.deliveries.push((idle_ms, deliveries));
+    }
     /// Adds an entry that left the stream: answered as `[id, nil array]`.
     pub fn push_gone(&mut self, id: EntryId) {
         self.head(id);
@@ -119,6 +135,7 @@ impl Entries {
     /// Walks the list.
     pub fn iter(&self) -> impl Iterator<Item = EntryRef<'_>> {
         let mut rest = &self.bytes[..];
+        let mut deliveries = self.deliveries.iter().copied();
         core::iter::from_fn(move || {
             if rest.is_empty() {
                 return None;
@@ -126,14 +143,14 @@ impl Entries {
             let id = EntryId::new(take_u64(&mut rest), take_u64(&mut rest));
             let n = take_u32(&mut rest);
             if n == u32::MAX {
-                return Some(EntryRef { id, fields: None });
+                return Some(EntryRef { id, fields: None, delivery: None });
             }
             let fields = FieldIter { left: n as usize, bytes: rest };
             for _ in 0..n {
                 let len = take_u32(&mut rest) as usize;
                 rest = &rest[len..];
             }
-            Some(EntryRef { id, fields: Some(fields) })
+            Some(EntryRef { id, fields: Some(fields), delivery: deliveries.next() })
         })
     }
 }

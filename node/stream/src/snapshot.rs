@@ -20,7 +20,8 @@
 //! | 9 | idempotence | duration in seconds, maximum, ids added, duplicates; before the stream's blocks, if it has any |
 //! | 10 | idempotent ids | producer, number, then idempotent id, entry id, time of each; oldest first |
 //!
-//! Version 2 has the last two; version 1 is read as well.
+//! Version 2 has the last two, version 3 pending rows of nobody (owner 4294967295, in the place of the delivery the
+//! place in the order of release). All versions are read.
 
 use crate::block::Block;
 use crate::cow_map::Start;
@@ -39,7 +40,7 @@ use bytes::Bytes;
 use core::fmt;
 
 const MAGIC: &[u8] = b"WEIRSHRD";
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 const VERSION_MIN: u8 = 1;
 const ROWS_MAX: usize = 256;
 /// A record of idempotent ids ends after this many bytes.
@@ -602,7 +603,7 @@ impl Restore {
         for _ in 0..from.u64()? {
             let id = from.id()?;
             let nack = Nack { owner: from.number()?, delivered_ms: from.u64()?, deliveries: from.u64()? };
-            if !group.names.contains_key(&nack.owner) {
+            if !group.names.contains_key(&nack.owner) && !nack.is_released() {
                 return Err(from.damaged());
             }
             group.set_pending(id, nack);

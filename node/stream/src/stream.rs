@@ -138,6 +138,15 @@ impl EntryStore {
 
     /// Deletes one entry as XDEL does; false if it is not there.
     pub(crate) fn delete(&mut self, id: EntryId) -> bool {
+        let deleted = self.take_out(id);
+        if deleted {
+            self.max_deleted_id = self.max_deleted_id.max(id);
+        }
+        deleted
+    }
+
+    /// Deletes one entry as a trim does, which leaves `max_deleted_id` alone; false if it is not there.
+    pub(crate) fn take_out(&mut self, id: EntryId) -> bool {
         let Some(block) = self.block_of(id).filter(|block| block.has(id)) else { return false };
         let key = block.first;
         if block.live == 1 {
@@ -146,7 +155,6 @@ impl EntryStore {
             block.delete(id);
         }
         self.len -= 1;
-        self.max_deleted_id = self.max_deleted_id.max(id);
         if id == self.first_id {
             self.find_first();
         }

@@ -5,7 +5,7 @@ use crate::{EntryId, Settings, Trim, TrimTo};
 
 impl Trim {
     /// Most entries that this trim may remove.
-    fn removals_max(&self, settings: &Settings) -> u64 {
+    pub(crate) fn removals_max(&self, settings: &Settings) -> u64 {
         match self.limit {
             Some(0) => u64::MAX,
             Some(limit) => limit,

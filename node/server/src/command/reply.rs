@@ -53,7 +53,7 @@ fn entries(list: &Entries, to: &mut Encoder<'_>) {
     to.out.reserve(list.packed_len() + 32 * list.len());
     to.array(list.len());
     for entry in list.iter() {
-        to.array(2);
+        to.array(if entry.delivery.is_some() { 4 } else { 2 });
         to.id(entry.id.ms, entry.id.seq);
         match entry.fields {
             None => to.nil_array(),
@@ -61,6 +61,11 @@ fn entries(list: &Entries, to: &mut Encoder<'_>) {
                 to.array(strings.len());
                 strings.for_each(|string| to.bulk(string));
             }
+        }
+        if let Some((idle_ms, deliveries)) = entry.delivery {
+            let shown = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+            to.int(idle_ms.map_or(-1, shown));
+            to.int(shown(deliveries));
         }
     }
 }

@@ -232,6 +232,9 @@ impl Row {
                     }
                     at += match arg.len() {
                         5 if arg.eq_ignore_ascii_case(b"COUNT") || arg.eq_ignore_ascii_case(b"BLOCK") => 2,
+                        5 if arg.eq_ignore_ascii_case(b"CLAIM") => 2,
+                        7 if arg.eq_ignore_ascii_case(b"MAXSIZE") => 2,
+                        8 if arg.eq_ignore_ascii_case(b"MAXCOUNT") => 2,
                         5 if arg.eq_ignore_ascii_case(b"GROUP") => 3,
                         5 if arg.eq_ignore_ascii_case(b"NOACK") => 1,
                         _ => return none,

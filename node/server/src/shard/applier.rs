@@ -236,7 +236,7 @@ impl Applier {
             if matches!(command, Command::SetOwnedSlots { .. }) {
                 self.core.note_founded(&state.machine);
             }
-            if let Command::Xreadgroup(request) = command
+            if let Some((request, _)) = command.group_read()
                 && request.woken
             {
                 // More may be left than the wake-up counted, or than this reader took.
@@ -259,15 +259,15 @@ impl Applier {
         reply: Reply,
         index: u64,
     ) {
-        let (park, request) = match (&reply, client.park, command) {
-            (Reply::NilArray, Some(park), Command::Xreadgroup(request)) => (park, request),
+        let park = match (&reply, client.park, command.group_read()) {
+            (Reply::NilArray, Some(park), Some(_)) => park,
             _ => return client.answer(Answer::Reply { reply, index }),
         };
         if !self.core.may_propose() {
             return client.answer(Answer::Moved);
         }
         let Some(sender) = client.sender.take() else { return };
-        let kind = WaiterKind::Group(request.clone());
+        let kind = WaiterKind::Group(command.clone());
         self.core.park(state, Waiter { ticket: client.ticket, park, sender, kind });
     }
 }

@@ -193,7 +193,13 @@ pub(super) fn weight(command: &Command) -> usize {
         Command::Xack { group, ids, .. } => group.len() + ids.iter().map(|id| id.len() + 8).sum::<usize>(),
         Command::Xclaim(claim) => claim.group.len() + claim.consumer.len() + claim.ids.len() * 16,
         Command::Xautoclaim { group, consumer, .. } => group.len() + consumer.len(),
-        Command::Xreadgroup(read) => read.group.len() + read.consumer.len(),
+        Command::WithRefs { command, .. } => return FIXED + weight(command),
+        Command::Xdelex { ids, .. } => ids.len() * 16,
+        Command::Xackdel { group, ids, .. } => group.len() + ids.iter().map(|id| id.len() + 8).sum::<usize>(),
+        Command::Xnack(nack) => nack.group.len() + nack.ids.len() * 16,
+        Command::XreadgroupWithin { read, .. } | Command::Xreadgroup(read) => {
+            read.group.len() + read.consumer.len()
+        }
         Command::Xgroup { group, .. } => group.len(),
         _ => 0,
     };

@@ -20,20 +20,28 @@ const EXPIRE_BATCH: usize = 1000;
 /// Units freed before the task yields.
 const GARBAGE_SLICE: usize = 1024;
 
-/// Ends waits whose time is up and proposals that nobody can tell about. Waits for nothing but time: everybody who
-/// waits for a proposal relies on this task to end the wait.
+/// Ends waits whose time is up and proposals that nobody can tell about, and wakes readers for whom pending entries have
+/// become old enough to claim. Waits for nothing but time: everybody who waits for a proposal relies on this task to
+/// end the wait.
 pub(super) async fn keep_time(core: Arc<Core>, writes: mpsc::WeakUnboundedSender<Submission>) {
     while writes.upgrade().is_some() {
         let now = Instant::now();
-        let next = {
+        let (next, claimable, next_claim_ms) = {
             let mut state = core.lock();
             state.waiters.expire(now);
-            state.waiters.next_deadline()
+            let now_ms = core.clock.now_ms().max(state.machine.last_stamp_ms());
+            let (claimable, next_claim_ms) = state.waiters.claims_due(&state.machine, now_ms);
+            (state.waiters.next_deadline(), claimable, next_claim_ms)
         };
+        if !claimable.is_empty() {
+            core.wake(&claimable);
+        }
         let clients = core.in_flight.lock().expire(now);
         core.metrics.unknown.add(clients as u64);
         core.proposal_ended();
-        let sleep = next.map_or(TICK, |at| at.saturating_duration_since(now).clamp(TICK_MIN, TICK));
+        let until_claim = next_claim_ms.map_or(TICK, Duration::from_millis);
+        let until_end = next.map_or(TICK, |at| at.saturating_duration_since(now));
+        let sleep = until_end.min(until_claim).clamp(TICK_MIN, TICK);
         // A reader that parks with an earlier deadline ends the sleep.
         let _ = time::timeout(sleep, core.earlier_deadline.notified()).await;
     }

@@ -277,7 +277,9 @@ impl ShardHandle {
 pub(super) fn command_grows(command: &Command) -> bool {
     use weir_stream::{GroupChange, Op};
     match command {
-        Command::Xadd(_) | Command::Set(_) => true,
+        Command::Xadd(_) | Command::Set(_) | Command::Xidmprecord { .. } => true,
+        Command::WithRefs { command, .. } => command_grows(command),
+        Command::Xnack(nack) => nack.force,
         Command::Xgroup { change, .. } => {
             matches!(change, GroupChange::Create { .. } | GroupChange::CreateConsumer { .. })
         }

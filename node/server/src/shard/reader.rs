@@ -157,8 +157,8 @@ fn on_follower(query: &Query) -> bool {
 
 /// Answers, or parks an XREAD that found nothing and asked to wait.
 fn finish(core: &Core, state: &mut State, request: ReadRequest, reply: Reply) {
-    let (park, keys, count) = match (&reply, request.park, &request.query) {
-        (Reply::NilArray, Some(park), Query::Xread { keys, count }) => (park, keys, *count),
+    let (park, keys) = match (&reply, request.park, request.query.stream_read()) {
+        (Reply::NilArray, Some(park), Some(keys)) => (park, keys),
         _ => {
             let _ = request.sender.send(Answer::Reply { reply, index: 0 });
             return;
@@ -170,6 +170,6 @@ fn finish(core: &Core, state: &mut State, request: ReadRequest, reply: Reply) {
         return;
     }
     let keys = state.machine.resolve_read(keys);
-    let kind = WaiterKind::Plain { keys, count, follower };
+    let kind = WaiterKind::Plain { query: request.query.with_read_ids(keys), follower };
     core.park(state, Waiter { ticket: request.ticket, park, sender: request.sender, kind });
 }

@@ -9,9 +9,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::oneshot;
 use weir_env::time::Instant;
-use weir_stream::{
-    Command, GroupReady, Key, Machine, Query, ReadId, Refusal, Reply, Slot, Xreadgroup, key_slot,
-};
+use weir_stream::{Command, GroupReady, Key, Machine, Query, Refusal, Reply, Slot, key_slot};
 
 /// One blocked command.
 pub(super) struct Waiter {
@@ -24,23 +22,41 @@ pub(super) struct Waiter {
 /// What it waits with.
 pub(super) enum WaiterKind {
     /// XREAD, with `$` resolved when the call began. `follower`: parked on a replica by a READONLY connection.
-    Plain { keys: Vec<(Key, ReadId)>, count: Option<u64>, follower: bool },
+    Plain { query: Query, follower: bool },
     /// XREADGROUP with `>`.
-    Group(Xreadgroup),
+    Group(Command),
 }
 
 impl WaiterKind {
     fn keys(&self) -> impl Iterator<Item = &Key> {
         let (plain, group) = match self {
-            WaiterKind::Plain { keys, .. } => (keys.as_slice(), &[][..]),
-            WaiterKind::Group(request) => (&[][..], request.keys.as_slice()),
+            WaiterKind::Plain { query, .. } => (query.stream_read().unwrap_or_default(), &[][..]),
+            WaiterKind::Group(command) => {
+                (&[][..], command.group_read().map_or(&[][..], |(read, _)| read.keys.as_slice()))
+            }
         };
         plain.iter().map(|(key, _)| key).chain(group.iter().map(|(key, _)| key))
+    }
+    /// Key, group and age of the pending entries that it waits for too.
+    fn claims(&self) -> Vec<(Key, Bytes, u64)> {
+        match self {
+            WaiterKind::Group(command) => match command.group_read() {
+                Some((read, Some(age))) => {
+                    read.keys.iter().map(|(key, _)| (key.clone(), read.group.clone(), age)).collect()
+                }
+                _ => Vec::new(),
+            },
+            WaiterKind::Plain { .. } => Vec::new(),
+        }
     }
     fn on_follower(&self) -> bool {
         matches!(self, WaiterKind::Plain { follower: true, .. })
     }
 }
+
+/// What each group has for readers that claim entries of this age, or none, and that no woken reader has been counted
+/// for yet.
+type Supply = BTreeMap<(Bytes, Option<u64>), GroupReady>;
 
 /// All parked readers of one shard on this node.
 pub(super) struct Waiters {
@@ -48,6 +64,8 @@ pub(super) struct Waiters {
     by_key: BTreeMap<Key, BTreeSet<u64>>,
     deadlines: BTreeSet<(Instant, u64)>,
     by_client: BTreeMap<u64, u64>,
+    /// Readers that take over pending entries once these are old enough: key, group and age, with how many wait.
+    claims: BTreeMap<(Key, Bytes, u64), usize>,
     /// Woken group readers, ready to be proposed again.
     ready: Vec<Submission>,
     most: usize,
@@ -60,6 +78,7 @@ impl Waiters {
             by_key: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             by_client: BTreeMap::new(),
+            claims: BTreeMap::new(),
             ready: Vec::new(),
             most,
         }
@@ -92,6 +111,9 @@ impl Waiters {
         if let Some(at) = waiter.park.deadline {
             self.deadlines.insert((at, waiter.ticket));
         }
+        for claim in waiter.kind.claims() {
+            *self.claims.entry(claim).or_default() += 1;
+        }
         self.by_client.insert(waiter.park.client, waiter.ticket);
         self.by_ticket.insert(waiter.ticket, waiter);
     }
@@ -108,6 +130,14 @@ impl Waiters {
         }
         if let Some(at) = waiter.park.deadline {
             self.deadlines.remove(&(at, ticket));
+        }
+        for claim in waiter.kind.claims() {
+            match self.claims.get_mut(&claim) {
+                Some(waiting) if *waiting > 1 => *waiting -= 1,
+                _ => {
+                    self.claims.remove(&claim);
+                }
+            }
         }
         if self.by_client.get(&waiter.park.client) == Some(&ticket) {
             self.by_client.remove(&waiter.park.client);
@@ -196,8 +226,7 @@ impl Waiters {
         for key in keys {
             let Some(queue) = self.by_key.get(key) else { continue };
             let tickets: Vec<u64> = queue.iter().copied().collect();
-            // Entries of each group that no woken reader has been counted for yet.
-            let mut supply: BTreeMap<Bytes, GroupReady> = BTreeMap::new();
+            let mut supply: Supply = BTreeMap::new();
             for ticket in tickets {
                 self.wake_one(machine, now_ms, key, ticket, &mut supply);
             }
@@ -205,19 +234,27 @@ impl Waiters {
         !self.ready.is_empty()
     }
 
-    fn wake_one(
-        &mut self,
-        machine: &Machine,
-        now_ms: u64,
-        key: &Key,
-        ticket: u64,
-        supply: &mut BTreeMap<Bytes, GroupReady>,
-    ) {
+    /// Keys on which pending entries have become old enough for readers that wait for that, and how long it takes
+    /// until there are more, in ms.
+    pub(super) fn claims_due(&self, machine: &Machine, now_ms: u64) -> (BTreeSet<Bytes>, Option<u64>) {
+        let (mut due, mut next) = (BTreeSet::new(), None::<u64>);
+        for (key, group, age) in self.claims.keys() {
+            match machine.claim_due_ms(key, group, *age) {
+                Some(at) if at <= now_ms => {
+                    due.insert(key.clone());
+                }
+                Some(at) => next = Some(next.map_or(at - now_ms, |next| next.min(at - now_ms))),
+                None => {}
+            }
+        }
+        (due, next)
+    }
+
+    fn wake_one(&mut self, machine: &Machine, now_ms: u64, key: &Key, ticket: u64, supply: &mut Supply) {
         let Some(waiter) = self.by_ticket.get(&ticket) else { return };
         match &waiter.kind {
-            WaiterKind::Plain { keys, count, .. } => {
-                let query = Query::Xread { keys: keys.clone(), count: *count };
-                match machine.query(now_ms, &query) {
+            WaiterKind::Plain { query, .. } => {
+                match machine.query(now_ms, query) {
                     // Deleted, overwritten or still nothing: a plain reader goes on waiting.
                     weir_stream::Answer::Reply(Reply::NilArray | Reply::Error(_))
                     | weir_stream::Answer::Due(_) => {}
@@ -228,10 +265,11 @@ impl Waiters {
                     }
                 }
             }
-            WaiterKind::Group(request) => {
-                let group = request.group.clone();
-                let ready =
-                    supply.entry(group.clone()).or_insert_with(|| machine.group_ready(now_ms, key, &group));
+            WaiterKind::Group(command) => {
+                let Some((read, claim)) = command.group_read() else { return };
+                let ready = supply
+                    .entry((read.group.clone(), claim))
+                    .or_insert_with(|| machine.group_ready(now_ms, key, &read.group, claim));
                 match ready {
                     GroupReady::Nothing | GroupReady::Entries(0) => {}
                     GroupReady::Entries(left) => {
@@ -253,13 +291,12 @@ impl Waiters {
 
     fn make_ready(&mut self, ticket: u64) -> bool {
         let Some(waiter) = self.remove(ticket) else { return false };
-        let WaiterKind::Group(mut request) = waiter.kind else { return false };
+        let WaiterKind::Group(command) = waiter.kind else { return false };
         if waiter.sender.is_closed() {
             return false;
         }
-        request.woken = true;
         self.ready.push(Submission {
-            command: Command::Xreadgroup(request),
+            command: command.woken(),
             park: Some(waiter.park),
             ticket,
             sender: Some(waiter.sender),

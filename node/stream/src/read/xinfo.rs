@@ -114,7 +114,8 @@ fn entry(entry: Option<EntryView<'_>>) -> Reply {
 fn full_group(name: &Bytes, group: &Group, entries: &EntryStore, count: usize) -> Reply {
     let row = |(id, nack): (EntryId, Nack)| {
         let owner = Reply::Bulk(group.name_of(nack.owner));
-        Reply::Array(vec![Reply::Id(id), owner, int(nack.delivered_ms), int(nack.deliveries)])
+        let delivered_ms = if nack.is_released() { 0 } else { nack.delivered_ms };
+        Reply::Array(vec![Reply::Id(id), owner, int(delivered_ms), int(nack.deliveries)])
     };
     let consumers =
         group.consumers.iter().map(|(name, consumer)| full_consumer(name, consumer, group, count));
@@ -124,6 +125,7 @@ fn full_group(name: &Bytes, group: &Group, entries: &EntryStore, count: usize) -
         field("entries-read", known(group.entries_read)),
         field("lag", known(group.lag(entries))),
         field("pel-count", int(group.pending.len())),
+        field("nacked-count", int(group.pending.released())),
         field("pending", Reply::Array(group.pending.iter().take(count).map(row).collect())),
         field("consumers", Reply::Array(consumers.collect())),
     ])

@@ -49,8 +49,8 @@ fn rows(now_ms: u64, group: &Group, range: &PendingRange) -> Reply {
         _ if range.min_idle_ms == 0 && range.consumer.is_none() => {
             Box::new(group.pending.iter_from(range.start))
         }
-        (_, None) => Box::new(core::iter::empty()),
-        (None, Some(latest_ms)) => Box::new(group.pending.iter_delivered_by(range.start, latest_ms)),
+        (None, _) => Box::new(group.pending.iter_delivered_by(range.start, latest_ms)),
+        (Some(_), None) => Box::new(core::iter::empty()),
         (Some(name), Some(latest_ms)) => match group.consumers.get(name) {
             None => Box::new(core::iter::empty()),
             Some(consumer) => {
@@ -66,7 +66,7 @@ fn rows(now_ms: u64, group: &Group, range: &PendingRange) -> Reply {
         Reply::Array(vec![
             Reply::Id(id),
             Reply::Bulk(group.name_of(nack.owner)),
-            int(now_ms.saturating_sub(nack.delivered_ms)),
+            nack.idle_ms(now_ms).map_or(Reply::Int(-1), int),
             int(nack.deliveries),
         ])
     };

@@ -1,16 +1,15 @@
 //! XADD: choose the id, append, trim, remember, wake readers.
 
-use crate::garbage::Garbage;
 use crate::idempotence::Idempotence;
 use crate::keyspace::{Item, Value};
 use crate::machine::Machine;
 use crate::stream::Stream;
 use crate::unit::Unit;
-use crate::{AddId, EntryId, Idempotent, Key, Refusal, Reply, Xadd};
+use crate::{AddId, EntryId, Idempotent, Key, Refs, Refusal, Reply, Xadd};
 use alloc::sync::Arc;
 
 impl Machine {
-    pub(crate) fn xadd(&mut self, unit: &mut Unit, add: &Xadd) -> Result<Reply, Refusal> {
+    pub(crate) fn xadd(&mut self, unit: &mut Unit, add: &Xadd, refs: Refs) -> Result<Reply, Refusal> {
         if add.id == AddId::Given(EntryId::MIN) {
             return Err(Refusal::xadd_zero_id());
         }
@@ -36,16 +35,15 @@ impl Machine {
             self.keyspace.put(&add.key, Item { value, deadline_ms: None });
         }
         let settings = self.settings;
-        let trimmed = self.keyspace.change_stream(&add.key, |stream| {
+        self.keyspace.change_stream(&add.key, |stream| {
             stream.entries.append(id, &add.fields, &settings);
             if let Some(once) = once {
                 stream.idempotence_mut().remember(once, id, unit.now_ms);
             }
-            add.trim.as_ref().map(|trim| stream.entries.trim(trim, &settings))
+            if let Some(trim) = &add.trim {
+                stream.trim(unit, trim, refs, &settings);
+            }
         });
-        if let Some((_, blocks)) = trimmed.flatten() {
-            unit.discard(Garbage::of_blocks(blocks));
-        }
         unit.entry_added(&add.key, id, add.trim.is_some());
         Ok(Reply::Id(id))
     }

@@ -64,7 +64,7 @@ fn claim_idle(entries: &EntryStore, group: &mut Group, unit: &Unit, consumer: &B
                 group.remove_pending(id);
                 vanished.push(id);
                 left -= 1;
-            } else if now_ms.saturating_sub(nack.delivered_ms) >= scan.min_idle_ms {
+            } else if nack.is_idle(now_ms, scan.min_idle_ms) {
                 let deliveries = nack.deliveries.saturating_add(u64::from(!scan.justid));
                 group.set_pending(id, Nack { owner, delivered_ms: now_ms, deliveries });
                 claimed.push(unit, entries, id);

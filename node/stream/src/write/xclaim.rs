@@ -62,7 +62,7 @@ fn claim_ids(entries: &EntryStore, group: &mut Group, unit: &Unit, claim: &Xclai
             continue;
         }
         let before = match pending {
-            Some(nack) if now_ms.saturating_sub(nack.delivered_ms) < claim.min_idle_ms => continue,
+            Some(nack) if !nack.is_idle(now_ms, claim.min_idle_ms) => continue,
             Some(nack) => nack.deliveries,
             // A row made by FORCE starts as delivered once, and has no age to compare.
             None if claim.force => 1,

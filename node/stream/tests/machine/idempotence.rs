@@ -204,7 +204,7 @@ fn a_snapshot_and_a_log_entry_of_version_1_are_read() {
     shard.run(xadd("s", "1-1", "f v"));
     let mut bytes = Vec::new();
     shard.machine.snapshot().next_chunk(usize::MAX, &mut bytes);
-    assert_eq!(bytes[8], 2);
+    assert_eq!(bytes[8], 3);
     bytes[8] = 1;
     let mut restore = Machine::restore();
     restore.push(&bytes).expect("version 1");

@@ -16,7 +16,7 @@ fn a_due_key_is_deleted_by_the_log_and_never_hidden_by_a_clock() {
     shard.wait_ms(1);
     assert_eq!(shard.ask(xlen("s")), "due: [b\"s\"]");
     assert_eq!(show(&shard.machine.query_as_logged(shard.now_ms, &xlen("s"))), "1");
-    assert_eq!(shard.machine.group_ready(shard.now_ms, &key("s"), b"g"), GroupReady::Nothing);
+    assert_eq!(shard.machine.group_ready(shard.now_ms, &key("s"), b"g", None), GroupReady::Nothing);
     let due = shard.machine.due_keys(shard.now_ms, 10);
     assert_eq!(due, [key("s")]);
     shard.run(Command::ExpireDue { keys: due });
@@ -139,7 +139,7 @@ fn a_transaction_is_one_unit_that_wakes_once_and_only_for_what_it_leaves() {
 fn a_group_destroyed_and_made_again_in_one_unit_goes_unnoticed() {
     let mut shard = Shard::new();
     shard.run(xgroup_create("s", "g", "$"));
-    let ready = |shard: &Shard| shard.machine.group_ready(shard.now_ms, &key("s"), b"g");
+    let ready = |shard: &Shard| shard.machine.group_ready(shard.now_ms, &key("s"), b"g", None);
     shard.run(exec(vec![xgroup("s", "g", GroupChange::Destroy), xgroup_create("s", "g", "$")]));
     assert_eq!(shard.woken(), ["s"]);
     assert_eq!(ready(&shard), GroupReady::Nothing);
@@ -175,7 +175,7 @@ fn a_slot_that_is_not_owned_refuses_the_whole_unit() {
     let outcome = shard.machine.apply(Stamp { now_ms: 0 }, &unit, true);
     assert_eq!(outcome.reply, moved);
     assert_eq!(shard.machine.query(0, &xlen("s")), Answer::Reply(moved.clone()));
-    assert_eq!(shard.machine.group_ready(0, &key("s"), b"g"), GroupReady::Gone(moved));
+    assert_eq!(shard.machine.group_ready(0, &key("s"), b"g", None), GroupReady::Gone(moved));
     assert_eq!(shard.ask(Query::Get { key: key("other") }), "nil");
 }
 

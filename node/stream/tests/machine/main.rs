@@ -1,11 +1,13 @@
 //! What the machine promises, asked from outside: commands in, replies and effects out.
 
+mod claims;
 mod entries;
 mod groups;
 mod idempotence;
 mod keyspace;
 mod model;
 mod random;
+mod refs;
 mod replicas;
 mod snapshots;
 mod support;

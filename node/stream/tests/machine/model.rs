@@ -18,15 +18,61 @@ struct ModelStream {
 #[derive(Default)]
 struct ModelGroup {
     cursor: EntryId,
-    /// Owner, delivery time, count.
-    pending: BTreeMap<EntryId, (Bytes, u64, u64)>,
+    pending: BTreeMap<EntryId, Row>,
+}
+
+/// Owner, delivery time, count. Without an owner the time is the place in the order of release.
+type Row = (Bytes, u64, u64);
+
+fn is_released(row: &Row) -> bool {
+    row.0.is_empty()
+}
+
+fn is_idle(row: &Row, now_ms: u64, min_idle_ms: u64) -> bool {
+    is_released(row) || now_ms.saturating_sub(row.1) >= min_idle_ms
+}
+
+impl ModelStream {
+    fn is_held(&self, id: EntryId) -> bool {
+        self.groups.values().any(|group| group.cursor < id || group.pending.contains_key(&id))
+    }
+
+    fn drop_references(&mut self, id: EntryId) {
+        self.groups.values_mut().for_each(|group| {
+            group.pending.remove(&id);
+        });
+    }
+
+    fn delete_with_refs(&mut self, id: EntryId, refs: Refs) -> i64 {
+        if refs == Refs::Delete {
+            self.drop_references(id);
+        }
+        match self.entries.contains_key(&id) {
+            false => -1,
+            true if refs == Refs::Acked && self.is_held(id) => 2,
+            true => {
+                self.entries.remove(&id);
+                1
+            }
+        }
+    }
 }
 
 type Model = BTreeMap<Key, ModelStream>;
 
 /// Approximate trims depend on blocks, which the model has none of: there the machine says how many went.
-fn trim(stream: &mut ModelStream, trim: &Trim, removed: u64) {
+fn trim(stream: &mut ModelStream, trim: &Trim, refs: Refs, removed: u64) {
     let gone: Vec<EntryId> = match trim.to {
+        to if refs == Refs::Acked => {
+            let surplus = match to {
+                _ if trim.approximate => removed as usize,
+                TrimTo::MaxLen(max) => stream.entries.len().saturating_sub(max as usize),
+                TrimTo::MinId(_) => usize::MAX,
+            };
+            let below = |id: &EntryId| !matches!(to, TrimTo::MinId(min) if *id >= min);
+            let free = stream.entries.keys().filter(|id| below(id) && !stream.is_held(**id));
+            free.take(surplus).copied().collect()
+        }
         _ if trim.approximate => stream.entries.keys().take(removed as usize).copied().collect(),
         TrimTo::MaxLen(max) => {
             let surplus = stream.entries.len().saturating_sub(max as usize);
@@ -36,10 +82,17 @@ fn trim(stream: &mut ModelStream, trim: &Trim, removed: u64) {
     };
     gone.iter().for_each(|id| {
         stream.entries.remove(id);
+        if refs == Refs::Delete {
+            stream.drop_references(*id);
+        }
     });
 }
 
 fn apply(model: &mut Model, now_ms: u64, command: &Command, reply: &Reply, length: u64) {
+    let (command, refs) = match command {
+        Command::WithRefs { refs, command } => (&**command, *refs),
+        plain => (plain, Refs::Keep),
+    };
     match command {
         Command::Xadd(add) => {
             // Which id it became is the reply's to say; that it was above the last one is checked here.
@@ -54,7 +107,7 @@ fn apply(model: &mut Model, now_ms: u64, command: &Command, reply: &Reply, lengt
             stream.last_id = *id;
             stream.entries.insert(*id, add.fields.clone());
             if let Some(how) = &add.trim {
-                trim(stream, how, stream.entries.len() as u64 - length);
+                trim(stream, how, refs, stream.entries.len() as u64 - length);
             }
         }
         Command::Xdel { key, ids } => {
@@ -65,7 +118,7 @@ fn apply(model: &mut Model, now_ms: u64, command: &Command, reply: &Reply, lengt
         Command::Xtrim { key, trim: how } => {
             let Some(stream) = model.get_mut(key) else { return };
             let before = stream.entries.len() as u64;
-            trim(stream, how, before - length);
+            trim(stream, how, refs, before - length);
             assert_eq!(*reply, Reply::Int((before - stream.entries.len() as u64) as i64));
         }
         Command::Xgroup { key, group, change } => {
@@ -98,7 +151,25 @@ fn apply(model: &mut Model, now_ms: u64, command: &Command, reply: &Reply, lengt
                 }
             }
         }
-        Command::Xreadgroup(read) => xreadgroup(model, now_ms, read, reply),
+        Command::Xreadgroup(read) => xreadgroup(model, now_ms, read, None, ReadLimits::default(), reply),
+        Command::XreadgroupWithin { read, claim_min_idle_ms, limits } => {
+            xreadgroup(model, now_ms, read, *claim_min_idle_ms, *limits, reply)
+        }
+        Command::Xdelex { key, refs, ids } => {
+            let stream = model.entry(key.clone()).or_default();
+            let answers: Vec<_> = ids.iter().map(|id| stream.delete_with_refs(*id, *refs)).collect();
+            assert_eq!(*reply, Reply::Array(answers.into_iter().map(Reply::Int).collect()));
+        }
+        Command::Xackdel { key, group, refs, ids } => {
+            let stream = model.entry(key.clone()).or_default();
+            let answer = |id: &Bytes| {
+                let id = EntryId::parse(id, 0).unwrap();
+                let pending = stream.groups.get_mut(group).and_then(|group| group.pending.remove(&id));
+                Reply::Int(pending.map_or(-1, |_| stream.delete_with_refs(id, *refs).abs()))
+            };
+            assert_eq!(*reply, Reply::Array(ids.iter().map(answer).collect()));
+        }
+        Command::Xnack(nack) => xnack(model, nack, reply),
         Command::Xack { key, group, ids } => {
             let Some(group) = model.get_mut(key).and_then(|stream| stream.groups.get_mut(group)) else {
                 return;
@@ -113,7 +184,7 @@ fn apply(model: &mut Model, now_ms: u64, command: &Command, reply: &Reply, lengt
             let Some(group) = stream.groups.get_mut(group) else { return };
             let (mut claimed, mut vanished, mut left) = (Vec::new(), Vec::new(), *count);
             let mut looked_at = Vec::new();
-            for (id, (_, delivered, _)) in group.pending.range(start..).take(*count as usize * 10) {
+            for (id, row) in group.pending.range(start..).take(*count as usize * 10) {
                 if left == 0 {
                     break;
                 }
@@ -121,7 +192,7 @@ fn apply(model: &mut Model, now_ms: u64, command: &Command, reply: &Reply, lengt
                 if !stream.entries.contains_key(id) {
                     vanished.push(*id);
                     left -= 1;
-                } else if now_ms.saturating_sub(*delivered) >= *min_idle_ms {
+                } else if is_idle(row, now_ms, *min_idle_ms) {
                     claimed.push(*id);
                     left -= 1;
                 }
@@ -146,13 +217,68 @@ fn apply(model: &mut Model, now_ms: u64, command: &Command, reply: &Reply, lengt
     }
 }
 
-fn xreadgroup(model: &mut Model, now_ms: u64, read: &Xreadgroup, reply: &Reply) {
+fn xnack(model: &mut Model, nack: &Xnack, reply: &Reply) {
+    let Some(stream) = model.get_mut(&nack.key) else { return };
+    let Some(group) = stream.groups.get_mut(&nack.group) else { return };
+    let mut released = 0;
+    for id in &nack.ids {
+        let places = group.pending.values().filter(|row| is_released(row)).map(|row| row.1);
+        let next = places.max().map_or(1, |last| last + 1);
+        let (place, before) = match group.pending.get(id) {
+            Some(row) if is_released(row) => (row.1, row.2),
+            Some(row) => (next, row.2),
+            None if nack.force && stream.entries.contains_key(id) => (next, 0),
+            None => continue,
+        };
+        let count = match (nack.retry_count, nack.mode) {
+            (Some(count), _) => count,
+            (None, NackMode::Silent) => before.saturating_sub(1),
+            (None, NackMode::Fail) => before,
+            (None, NackMode::Fatal) => i64::MAX as u64,
+        };
+        group.pending.insert(*id, (Bytes::new(), place, count));
+        released += 1;
+    }
+    assert_eq!(*reply, Reply::Int(released));
+}
+
+/// What one reply may still hold, in the terms of MAXCOUNT and MAXSIZE: a string counts its bytes and 6, an entry 32.
+struct Budget {
+    limits: ReadLimits,
+    entries: u64,
+    bytes: u64,
+}
+
+impl Budget {
+    fn is_spent(&self) -> bool {
+        self.limits.max_count.is_some_and(|max| self.entries >= max)
+            || (self.entries > 0 && self.limits.max_size.is_some_and(|max| self.bytes >= max))
+    }
+
+    fn spend(&mut self, fields: Option<&Vec<Bytes>>) {
+        self.entries += 1;
+        self.bytes += 32 + fields.map_or(0, |fields| fields.iter().map(|field| field.len() as u64 + 6).sum());
+    }
+}
+
+fn xreadgroup(
+    model: &mut Model,
+    now_ms: u64,
+    read: &Xreadgroup,
+    claim: Option<u64>,
+    limits: ReadLimits,
+    reply: &Reply,
+) {
     if matches!(reply, Reply::Error(_)) {
         return;
     }
+    let mut budget = Budget { limits, entries: 0, bytes: 0 };
     let count = read.count.filter(|count| *count > 0).unwrap_or(u64::MAX) as usize;
     let mut shown = Vec::new();
     for (key, from) in &read.keys {
+        if budget.is_spent() {
+            break;
+        }
         let stream = model.get_mut(key).unwrap();
         let group = stream.groups.get_mut(&read.group).unwrap();
         let mut parts = Vec::new();
@@ -160,12 +286,35 @@ fn xreadgroup(model: &mut Model, now_ms: u64, read: &Xreadgroup, reply: &Reply) 
             // The last possible id means the same as `>`.
             GroupReadId::New | GroupReadId::After(EntryId::MAX) => {
                 let cursor = group.cursor;
-                for (id, fields) in stream.entries.iter().filter(|(id, _)| **id > cursor).take(count) {
+                let mut claimable: Vec<(bool, u64, EntryId)> = Vec::new();
+                for (id, row) in &group.pending {
+                    if claim.is_some_and(|min| is_idle(row, now_ms, min)) && stream.entries.contains_key(id) {
+                        claimable.push((!is_released(row), row.1, *id));
+                    }
+                }
+                claimable.sort();
+                for (owned, delivered, id) in claimable {
+                    if parts.len() == count || budget.is_spent() {
+                        break;
+                    }
+                    let row = group.pending.get_mut(&id).unwrap();
+                    let idle = if owned { (now_ms - delivered).to_string() } else { "-".into() };
+                    let fields = &stream.entries[&id];
+                    parts.push(format!("{} idle {idle} after {}", show_entry(id, fields), row.2));
+                    *row = (read.consumer.clone(), now_ms, row.2.saturating_add(1));
+                    budget.spend(Some(fields));
+                }
+                for (id, fields) in stream.entries.iter().filter(|(id, _)| **id > cursor) {
+                    if parts.len() == count || budget.is_spent() {
+                        break;
+                    }
+                    budget.spend(Some(fields));
                     group.cursor = *id;
                     if !read.noack {
                         group.pending.insert(*id, (read.consumer.clone(), now_ms, 1));
                     }
-                    parts.push(show_entry(*id, fields));
+                    let delivery = if claim.is_some() { " idle 0 after 0" } else { "" };
+                    parts.push(format!("{}{delivery}", show_entry(*id, fields)));
                 }
                 if parts.is_empty() {
                     continue;
@@ -174,6 +323,10 @@ fn xreadgroup(model: &mut Model, now_ms: u64, read: &Xreadgroup, reply: &Reply) 
             GroupReadId::After(after) => {
                 let mine = group.pending.iter_mut().filter(|(id, row)| *id > after && row.0 == read.consumer);
                 for (id, row) in mine.take(count) {
+                    if budget.is_spent() {
+                        break;
+                    }
+                    budget.spend(stream.entries.get(id));
                     match stream.entries.get(id) {
                         Some(fields) => {
                             *row = (row.0.clone(), now_ms, row.2.saturating_add(1));
@@ -208,7 +361,7 @@ fn xclaim(model: &mut Model, now_ms: u64, claim: &Xclaim, reply: &Reply) {
             continue;
         }
         let count = match row {
-            Some((_, delivered, count)) if now_ms.saturating_sub(delivered) >= claim.min_idle_ms => count,
+            Some(row) if is_idle(&row, now_ms, claim.min_idle_ms) => row.2,
             None if claim.force => 1,
             _ => continue,
         };
@@ -263,29 +416,26 @@ fn check(machine: &Machine, now_ms: u64, model: &Model) {
                     consumer,
                 }),
             };
-            let rows = |wanted: &dyn Fn(&Bytes, u64) -> bool| {
-                let rows =
-                    group.pending.iter().filter(|(_, row)| wanted(&row.0, now_ms.saturating_sub(row.1)));
-                let row = |(id, row): (&EntryId, &(Bytes, u64, u64))| {
+            let rows = |wanted: &dyn Fn(&Row) -> bool| {
+                let rows = group.pending.iter().filter(|(_, row)| wanted(row));
+                let row = |(id, row): (&EntryId, &Row)| {
                     let count = i64::try_from(row.2).unwrap_or(i64::MAX);
-                    format!(
-                        "[{id} {} {} {count}]",
-                        String::from_utf8_lossy(&row.0),
-                        now_ms.saturating_sub(row.1)
-                    )
+                    let idle = if is_released(row) { -1 } else { now_ms.saturating_sub(row.1) as i64 };
+                    format!("[{id} {} {idle} {count}]", String::from_utf8_lossy(&row.0))
                 };
                 format!("[{}]", rows.map(row).collect::<Vec<_>>().join(" "))
             };
-            assert_eq!(ask(pending(None, 0)), rows(&|_, _| true));
-            assert_eq!(ask(pending(None, 5)), rows(&|_, idle| idle >= 5));
+            assert_eq!(ask(pending(None, 0)), rows(&|_| true));
+            assert_eq!(ask(pending(None, 5)), rows(&|row| is_idle(row, now_ms, 5)));
             let mut counts = 0;
             for consumer in ["a", "b", "c"] {
                 let consumer = Bytes::from_static(consumer.as_bytes());
-                assert_eq!(ask(pending(Some(consumer.clone()), 0)), rows(&|owner, _| *owner == consumer));
+                assert_eq!(ask(pending(Some(consumer.clone()), 0)), rows(&|row| row.0 == consumer));
                 counts += group.pending.values().filter(|row| row.0 == consumer).count();
             }
-            assert_eq!(counts, group.pending.len());
-            let oldest = group.pending.values().map(|row| row.1).min();
+            let released = group.pending.values().filter(|row| is_released(row)).count();
+            assert_eq!(counts + released, group.pending.len());
+            let oldest = group.pending.values().filter(|row| !is_released(row)).map(|row| row.1).min();
             let stats = machine.stream_stats(None, 10);
             let stats = &stats.iter().find(|(key, _)| key == name).unwrap().1;
             let stats = stats.groups.iter().find(|stats| stats.name == group_name).unwrap();

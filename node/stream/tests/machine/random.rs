@@ -94,6 +94,33 @@ fn any_xreadgroup() -> impl Strategy<Value = Command> {
         })
 }
 
+fn any_refs() -> impl Strategy<Value = Refs> {
+    prop::sample::select(vec![Refs::Keep, Refs::Delete, Refs::Acked])
+}
+
+fn any_xreadgroup_within() -> impl Strategy<Value = Command> {
+    let limits = (prop::option::weighted(0.3, 1..9u64), prop::option::weighted(0.3, 1..300u64));
+    (any_xreadgroup(), prop::option::weighted(0.8, 0..30u64), limits).prop_map(
+        |(read, claim_min_idle_ms, (max_count, max_size))| match read {
+            Command::Xreadgroup(read) => {
+                let limits = ReadLimits { max_count, max_size };
+                Command::XreadgroupWithin { read, claim_min_idle_ms, limits }
+            }
+            other => other,
+        },
+    )
+}
+
+fn any_xnack() -> impl Strategy<Value = Command> {
+    let mode = prop::sample::select(vec![NackMode::Silent, NackMode::Fail, NackMode::Fatal]);
+    let ids = prop::collection::vec(any_id(), 1..6);
+    (any_key(), any_group(), mode, ids, prop::option::weighted(0.2, 0..9u64), any::<bool>()).prop_map(
+        |(key, group, mode, ids, retry_count, force)| {
+            Command::Xnack(Xnack { key, group, mode, ids, retry_count, force })
+        },
+    )
+}
+
 fn any_xclaim() -> impl Strategy<Value = Command> {
     let time = prop_oneof![
         Just(ClaimTime::Now),
@@ -134,6 +161,16 @@ pub(crate) fn any_stream_command() -> impl Strategy<Value = Command> {
         3 => (any_key(), any_trim()).prop_map(|(key, trim)| Command::Xtrim { key, trim }),
         6 => (any_key(), any_group(), any_change()).prop_map(|(key, group, change)| Command::Xgroup { key, group, change }),
         12 => any_xreadgroup(),
+        8 => any_xreadgroup_within(),
+        5 => any_xnack(),
+        3 => (any_refs(), any_key(), any_trim()).prop_map(|(refs, key, trim)| {
+            Command::WithRefs { refs, command: Box::new(Command::Xtrim { key, trim }) }
+        }),
+        3 => (any_refs(), any_xadd()).prop_map(|(refs, add)| Command::WithRefs { refs, command: Box::new(add) }),
+        3 => (any_key(), any_refs(), ids()).prop_map(|(key, refs, ids)| Command::Xdelex { key, refs, ids }),
+        3 => (any_key(), any_group(), any_refs(), ids()).prop_map(|(key, group, refs, ids)| {
+            Command::Xackdel { key, group, refs, ids: ids.iter().map(|id| Bytes::from(id.to_string())).collect() }
+        }),
         5 => (any_key(), any_group(), ids()).prop_map(|(key, group, ids)| {
             Command::Xack { key, group, ids: ids.iter().map(|id| Bytes::from(id.to_string())).collect() }
         }),

@@ -28,6 +28,7 @@ fn busy_shard() -> Shard {
         shard.run(Command::Xadd(Xadd { key: key("s0"), no_mkstream: false, trim: None, id, fields }));
     }
     shard.run(xdel("s0", &(0..60).map(|seq| format!("1000000-{seq} ")).collect::<String>()));
+    shard.run(Command::Xnack(xnack("s0", "g", NackMode::Fail, "30-1 15-1 18-1")));
     shard.run(pexpire("s1", 5_000));
     shard.run(set("text", "value"));
     shard
@@ -56,8 +57,12 @@ fn a_restored_machine_goes_on_like_the_one_it_was_taken_from() {
         for query in [Query::XinfoStream { key: key("s0"), full: Some(0) }, xinfo_groups("s0"), whole("s1")] {
             assert_eq!(show(&restored.query_as_logged(shard.now_ms, &query)), shard.ask(query));
         }
-        let next =
-            [xautoclaim("s0", "g", "a", 0, "0", 1000), xadd("s0", "*", "name v"), xtrim("s0", maxlen(20))];
+        let next = [
+            xreadgroup_claim("g", "a", "s0", 600_000),
+            xautoclaim("s0", "g", "a", 0, "0", 1000),
+            xadd("s0", "*", "name v"),
+            xtrim("s0", maxlen(20)),
+        ];
         for command in next {
             let reply = restored.apply(Stamp { now_ms: shard.now_ms }, &command, true).reply;
             assert_eq!(show(&reply), shard.run(command));
@@ -108,6 +113,7 @@ fn the_hash_tells_states_apart_that_differ_in_one_small_thing() {
         Command::Persist { key: key("s1") },
         Command::Configure(Settings::default()),
         xdel("s0", "12-1"),
+        Command::Xnack(xnack("s0", "g", NackMode::Fail, "12-1")),
         Command::SetOwnedSlots { ranges: vec![] },
         Command::Xcfgset { key: key("s0"), duration_s: Some(99), maxsize: None },
         Command::Xcfgset { key: key("s1"), duration_s: Some(99), maxsize: None },
@@ -143,7 +149,7 @@ fn a_damaged_snapshot_is_refused_or_harmless_but_never_a_panic() {
     let mut newer = bytes.clone();
     newer[8] = 200;
     let refusal = shown(&newer).unwrap_err();
-    assert_eq!(refusal.to_string(), "snapshot of format version 200, this node reads version 2");
+    assert_eq!(refusal.to_string(), "snapshot of format version 200, this node reads version 3");
     for cut in 0..bytes.len() {
         assert!(shown(&bytes[..cut]).is_err(), "cut at {cut}");
     }
@@ -191,11 +197,11 @@ fn the_bytes_of_a_log_entry_do_not_change() {
         fields: words("f v"),
     });
     let batch = Batch { stamp: Stamp { now_ms: 300 }, commands: vec![add, Command::Flush] };
-    let expected = [2, 0xac, 2, 2, 0, 1, b'k', 0, 1, 0, 9, 1, 0, 0, 2, 1, b'f', 1, b'v', 18];
+    let expected = [3, 0xac, 2, 2, 0, 1, b'k', 0, 1, 0, 9, 1, 0, 0, 2, 1, b'f', 1, b'v', 18];
     assert_eq!(batch.encode(), expected);
     let touch = Command::TouchConsumer { key: key("k"), group: key("g"), consumer: key("c") };
     let batch = Batch { stamp: Stamp { now_ms: 0 }, commands: vec![touch] };
-    assert_eq!(batch.encode(), [2, 0, 1, 19, 1, b'k', 1, b'g', 1, b'c']);
+    assert_eq!(batch.encode(), [3, 0, 1, 19, 1, b'k', 1, b'g', 1, b'c']);
     let once = Idempotent { producer: key("p"), iid: key("i") };
     let add = Command::Xadd(Xadd {
         key: key("k"),
@@ -208,11 +214,29 @@ fn the_bytes_of_a_log_entry_do_not_change() {
     let record = Command::Xidmprecord { key: key("k"), add: once, id: id("1-2") };
     let batch = Batch { stamp: Stamp { now_ms: 0 }, commands: vec![add, configure, record] };
     let expected = [
-        &[2, 0, 3, 0, 1, b'k', 1, 0, 3, 1, b'p', 1, b'i', 0][..],
+        &[3, 0, 3, 0, 1, b'k', 1, 0, 3, 1, b'p', 1, b'i', 0][..],
         &[20, 1, b'k', 1, 7, 0],
         &[21, 1, b'k', 1, b'p', 1, b'i', 1, 2],
     ];
     assert_eq!(batch.encode(), expected.concat());
+    let trim = Command::Xtrim { key: key("k"), trim: maxlen(9) };
+    let limits = ReadLimits { max_count: Some(4), max_size: None };
+    let read = xreadgroup_call("g", "c", "k", ">");
+    let commands = vec![
+        Command::WithRefs { refs: Refs::Acked, command: Box::new(trim) },
+        Command::Xdelex { key: key("k"), refs: Refs::Delete, ids: ids("1-2") },
+        Command::Xackdel { key: key("k"), group: key("g"), refs: Refs::Keep, ids: words("1") },
+        Command::Xnack(Xnack { retry_count: Some(7), ..xnack("k", "g", NackMode::Fatal, "1-2") }),
+        Command::XreadgroupWithin { read, claim_min_idle_ms: Some(5), limits },
+    ];
+    let expected = [
+        &[3, 0, 5, 22, 2, 2, 1, b'k', 0, 9, 0, 0][..],
+        &[23, 1, b'k', 1, 1, 1, 2],
+        &[24, 1, b'k', 1, b'g', 0, 1, 1, b'1'],
+        &[25, 1, b'k', 1, b'g', 2, 1, 1, 2, 1, 7, 0],
+        &[26, 1, b'g', 1, b'c', 0, 0, 1, 1, b'k', 0, 0, 1, 5, 1, 4, 0],
+    ];
+    assert_eq!(Batch { stamp: Stamp { now_ms: 0 }, commands }.encode(), expected.concat());
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A reply in one line: `1-1 f v, 2-1 f v` for entries, `s: ...` for streams, `!ERR ...` for refusals.
+/// A reply in one line: `1-1 f v, 2-1 f v idle 5 after 1` for entries, `s: ...` for streams, `!ERR ...` for refusals.
 pub(crate) fn show(reply: &Reply) -> String {
     let all = |replies: &[Reply]| replies.iter().map(show).collect::<Vec<_>>().join(" ");
     match reply {
@@ -86,7 +86,13 @@ fn show_entries(list: &Entries) -> String {
         None => format!("{} gone", entry.id),
         Some(fields) => {
             let fields: Vec<String> = fields.map(text).collect();
-            format!("{} {}", entry.id, fields.join(" "))
+            let delivery = entry.delivery.map_or(String::new(), |(idle_ms, deliveries)| {
+                format!(
+                    " idle {} after {deliveries}",
+                    idle_ms.map_or_else(|| "-".into(), |ms| ms.to_string())
+                )
+            });
+            format!("{} {}{delivery}", entry.id, fields.join(" "))
         }
     };
     list.iter().map(entry).collect::<Vec<_>>().join(", ")
@@ -166,6 +172,16 @@ pub(crate) fn xreadgroup_call(group: &str, consumer: &str, stream: &str, from: &
 
 pub(crate) fn xack(stream: &str, group: &str, acked: &str) -> Command {
     Command::Xack { key: key(stream), group: key(group), ids: words(acked) }
+}
+
+/// XREADGROUP with `>`, taking over pending entries of this age.
+pub(crate) fn xreadgroup_claim(group: &str, consumer: &str, stream: &str, min_idle_ms: u64) -> Command {
+    let read = xreadgroup_call(group, consumer, stream, ">");
+    Command::XreadgroupWithin { read, claim_min_idle_ms: Some(min_idle_ms), limits: ReadLimits::default() }
+}
+
+pub(crate) fn xnack(stream: &str, group: &str, mode: NackMode, nacked: &str) -> Xnack {
+    Xnack { key: key(stream), group: key(group), mode, ids: ids(nacked), retry_count: None, force: false }
 }
 
 pub(crate) fn xclaim(stream: &str, group: &str, consumer: &str, min_idle_ms: u64, claimed: &str) -> Xclaim {

@@ -11,6 +11,7 @@ pub(super) mod keys;
 pub(super) mod pending;
 pub(super) mod ranges;
 pub(super) mod reads;
+pub(super) mod refs;
 pub(super) mod server;
 pub(super) mod strings;
 pub(super) mod transaction;

@@ -1,7 +1,7 @@
-//! The pending entries of a group: XACK, XPENDING, XCLAIM, XAUTOCLAIM.
+//! The pending entries of a group: XACK, XNACK, XPENDING, XCLAIM, XAUTOCLAIM.
 
 use super::*;
-use weir_stream::{ClaimTime, Command, PendingRange, Query, Xclaim};
+use weir_stream::{ClaimTime, Command, NackMode, PendingRange, Query, Xclaim, Xnack};
 
 pub(crate) fn xack(args: &[Bytes]) -> Parsed {
     Ok(Request::write(Command::Xack {
@@ -9,6 +9,37 @@ pub(crate) fn xack(args: &[Bytes]) -> Parsed {
         group: args[2].clone(),
         ids: args[3..].to_vec(),
     }))
+}
+
+pub(crate) fn xnack(args: &[Bytes]) -> Parsed {
+    let modes = [("SILENT", NackMode::Silent), ("FAIL", NackMode::Fail), ("FATAL", NackMode::Fatal)];
+    let mode = modes.into_iter().find(|(word, _)| is(&args[3], word)).map(|(_, mode)| mode);
+    let mode = mode.ok_or_else(|| Refused::from("ERR mode must be SILENT, FAIL, or FATAL"))?;
+    if !is(&args[4], "IDS") {
+        return Err(Refused::from("ERR syntax error, expected IDS keyword"));
+    }
+    let count = int(&args[5]).ok().and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0);
+    let count = count.ok_or_else(|| Refused::from("ERR numids must be a positive integer"))?;
+    let ids =
+        args[6..].get(..count).ok_or_else(|| Refused::from("ERR number of IDs doesn't match numids"))?;
+    let ids = ids.iter().map(|arg| id(arg)).collect::<Parsed<_>>()?;
+    let (key, group) = (args[1].clone(), args[2].clone());
+    let mut nack = Xnack { key, group, mode, ids, retry_count: None, force: false };
+    let mut at = 6 + count;
+    while let Some(option) = args.get(at) {
+        match args.get(at + 1) {
+            _ if is(option, "FORCE") => nack.force = true,
+            Some(count) if is(option, "RETRYCOUNT") => {
+                let count = u64::try_from(int(count)?);
+                nack.retry_count =
+                    Some(count.map_err(|_| Refused::from("ERR Invalid RETRYCOUNT value, must be >= 0"))?);
+                at += 1;
+            }
+            _ => return Err(Refused::from(format!("ERR Unrecognized XNACK option '{}'", text(option)))),
+        }
+        at += 1;
+    }
+    Ok(Request::write(Command::Xnack(nack)))
 }
 
 pub(crate) fn xpending(args: &[Bytes]) -> Parsed {

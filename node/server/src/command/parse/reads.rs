@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::command::Block;
-use weir_stream::{Command, GroupReadId, Query, ReadId, Xreadgroup};
+use weir_stream::{Command, GroupReadId, Query, ReadId, ReadLimits, Xreadgroup};
 
 /// Options of both.
 #[derive(Default)]
@@ -11,6 +11,8 @@ struct Options {
     block: Option<Block>,
     group: Option<(Bytes, Bytes)>,
     noack: bool,
+    claim_min_idle_ms: Option<u64>,
+    limits: ReadLimits,
 }
 
 pub(crate) fn xread(args: &[Bytes]) -> Parsed {
@@ -23,7 +25,12 @@ pub(crate) fn xread(args: &[Bytes]) -> Parsed {
         )),
         _ => Ok(ReadId::After(id(arg)?)),
     })?;
-    Ok(Request::Read(Query::Xread { keys, count: options.count }, options.block))
+    let (count, limits) = (options.count, options.limits);
+    let query = match limits == ReadLimits::default() {
+        true => Query::Xread { keys, count },
+        false => Query::XreadWithin { keys, count, limits },
+    };
+    Ok(Request::Read(query, options.block))
 }
 
 pub(crate) fn xreadgroup(args: &[Bytes]) -> Parsed {
@@ -46,16 +53,24 @@ pub(crate) fn xreadgroup(args: &[Bytes]) -> Parsed {
     // Only new entries are waited for.
     let block = options.block.filter(|_| keys.iter().all(|(_, id)| *id == GroupReadId::New));
     let (count, noack) = (options.count, options.noack);
-    Ok(Request::Write(
-        Command::Xreadgroup(Xreadgroup { group, consumer, count, noack, keys, woken: false }),
-        block,
-    ))
+    let read = Xreadgroup { group, consumer, count, noack, keys, woken: false };
+    let command = match (options.claim_min_idle_ms, options.limits) {
+        (None, limits) if limits == ReadLimits::default() => Command::Xreadgroup(read),
+        (claim_min_idle_ms, limits) => Command::XreadgroupWithin { read, claim_min_idle_ms, limits },
+    };
+    Ok(Request::Write(command, block))
 }
 
 /// Keys in the first half, ids in the second.
 fn pairs<T>(streams: &[Bytes], id: impl Fn(&[u8]) -> Parsed<T>) -> Parsed<Vec<(Bytes, T)>> {
     let (keys, ids) = streams.split_at(streams.len() / 2);
     keys.iter().zip(ids).map(|(key, arg)| Ok((key.clone(), id(arg)?))).collect()
+}
+
+/// A bound of at least one.
+fn positive(arg: &[u8], name: &str) -> Parsed<u64> {
+    let value = u64::try_from(int(arg)?).ok().filter(|value| *value > 0);
+    value.ok_or_else(|| Refused::from(format!("ERR {name} must be a positive integer")))
 }
 
 /// Everything before the keys, and keys with ids.
@@ -71,8 +86,28 @@ fn options(args: &[Bytes], group_read: bool) -> Parsed<(Options, &[Bytes])> {
             let count = int(&args[at + 1])?;
             options.count = u64::try_from(count).ok().filter(|count| *count > 0);
             at += 2;
+        } else if is(arg, "MAXCOUNT") && more > 0 {
+            options.limits.max_count = Some(positive(&args[at + 1], "MAXCOUNT")?);
+            at += 2;
+        } else if is(arg, "MAXSIZE") && more > 0 {
+            options.limits.max_size = Some(positive(&args[at + 1], "MAXSIZE")?);
+            at += 2;
+        } else if is(arg, "CLAIM") && more > 0 {
+            if !group_read {
+                return Err(Refused::from(
+                    "ERR The CLAIM option is only supported by XREADGROUP. You called XREAD instead.",
+                ));
+            }
+            let min_idle_ms = int_or(&args[at + 1], "ERR min-idle-time is not an integer or out of range")?;
+            let min_idle_ms = u64::try_from(min_idle_ms)
+                .map_err(|_| Refused::from("ERR min-idle-time must be a positive integer"))?;
+            options.claim_min_idle_ms = Some(min_idle_ms);
+            at += 2;
         } else if is(arg, "STREAMS") && more > 0 {
             let streams = &args[at + 1..];
+            if options.limits.max_count.is_some_and(|max| options.count.is_some_and(|count| max < count)) {
+                return Err(Refused::from("ERR MAXCOUNT must be greater than or equal to COUNT"));
+            }
             return match (streams.len() % 2, group_read) {
                 (1, false) => Err(Refused::from(
                     "ERR Unbalanced 'xread' list of streams: for each stream key an ID, '+', or '$' must be specified.",

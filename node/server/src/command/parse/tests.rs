@@ -110,6 +110,25 @@ const REFUSED: &[(&str, &str)] = &[
     ("XCFGSET k IDMP-DURATION 0", "ERR IDMP-DURATION must be between 1 and 86400 seconds"),
     ("XCFGSET k IDMP-MAXSIZE 4294967297", "ERR IDMP-MAXSIZE must be between 1 and 10000 entries"),
     ("XIDMPRECORD k p i x", ID),
+    ("XADD k KEEPREF DELREF 2-1 f v", ID),
+    ("XTRIM k MAXLEN 5 ACKED DELREF", SYNTAX),
+    ("XDELEX k IDS 1", "ERR wrong number of arguments for 'xdelex' command"),
+    ("XDELEX k DELREF IDS 1", "ERR The `numids` parameter must match the number of arguments"),
+    ("XDELEX k IDS 1 1-1 2-1", SYNTAX),
+    ("XDELEX k IDS 1 1-1 IDS 1 1-1", SYNTAX),
+    ("XDELEX k KEEPREF ACKED DELREF", SYNTAX),
+    ("XACKDEL k g IDS 99999999999999999999 1-1", "ERR Number of IDs must be a positive integer"),
+    ("XNACK k g NOPE IDS 1 1-1", "ERR mode must be SILENT, FAIL, or FATAL"),
+    ("XNACK k g FAIL IDS 2 1-1", "ERR number of IDs doesn't match numids"),
+    ("XNACK k g FAIL IDS 1 1-1 RETRYCOUNT", "ERR Unrecognized XNACK option 'RETRYCOUNT'"),
+    ("XNACK k g FAIL IDS 1 1-1 RETRYCOUNT -1", "ERR Invalid RETRYCOUNT value, must be >= 0"),
+    ("XREAD COUNT 5 MAXCOUNT 4 STREAMS k 0", "ERR MAXCOUNT must be greater than or equal to COUNT"),
+    ("XREAD MAXSIZE 0 STREAMS k 0", "ERR MAXSIZE must be a positive integer"),
+    (
+        "XREAD CLAIM 0 STREAMS k 0",
+        "ERR The CLAIM option is only supported by XREADGROUP. You called XREAD instead.",
+    ),
+    ("XREADGROUP GROUP g c CLAIM -1 STREAMS k >", "ERR min-idle-time must be a positive integer"),
     ("XTRIM k MAXLEN", "ERR wrong number of arguments for 'xtrim' command"),
     ("XTRIM k FOO 5", SYNTAX),
     ("XTRIM k 5 MAXLEN", SYNTAX),
@@ -276,6 +295,33 @@ fn an_idempotent_add_is_named_by_the_client_or_by_its_fields_in_any_order() {
     for other in ["a 2 b 1", "a 1 b 3", "a 1", "a1 b 2 ''", "a 1 b 2 b 2"] {
         assert_ne!(named(&format!("XADD k IDMPAUTO p * {other}")).1, iid, "{other}");
     }
+}
+
+#[test]
+fn only_what_needs_them_is_written_with_references_claims_and_limits() {
+    assert!(matches!(write("XADD k KEEPREF MAXLEN 5 * f v"), Command::Xadd(_)));
+    assert!(matches!(write("XADD k ACKED * f v"), Command::Xadd(_)));
+    let Command::WithRefs { refs: Refs::Acked, command } = write("XTRIM k MAXLEN ~ 5 ACKED LIMIT 9") else {
+        panic!()
+    };
+    assert!(matches!(*command, Command::Xtrim { trim: Trim { limit: Some(9), .. }, .. }));
+    assert!(matches!(write("XREADGROUP GROUP g c STREAMS k >"), Command::Xreadgroup(_)));
+    let Command::XreadgroupWithin { claim_min_idle_ms, limits, .. } =
+        write("XREADGROUP GROUP g c COUNT 4 CLAIM 7 MAXCOUNT 4 STREAMS k >")
+    else {
+        panic!()
+    };
+    assert_eq!((claim_min_idle_ms, limits), (Some(7), ReadLimits { max_count: Some(4), max_size: None }));
+    // Values that read like the word behind which the keys stand.
+    let keys = |line: &str| {
+        let args = words(line);
+        let row = table::resolve(&args).expect("a command");
+        row.key_positions(&args).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        keys("XREADGROUP GROUP streams streams CLAIM 5 MAXCOUNT 9 MAXSIZE 9 STREAMS a b > >"),
+        [11, 12]
+    );
 }
 
 #[test]

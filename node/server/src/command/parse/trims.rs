@@ -1,5 +1,6 @@
 //! XTRIM, XSETID, and the trim options that XADD shares.
 
+use super::refs::{refs_option, with_refs};
 use super::*;
 use weir_stream::{Command, Trim, TrimTo};
 
@@ -66,12 +67,20 @@ pub(super) fn trim_option(args: &[Bytes], at: usize, options: &mut TrimOptions) 
 
 pub(crate) fn xtrim(args: &[Bytes]) -> Parsed {
     let mut options = TrimOptions::default();
+    let mut refs = None;
     let mut at = 2;
     while at < args.len() {
-        at = trim_option(args, at, &mut options)?.ok_or_else(|| Refused::from(SYNTAX))?;
+        if let Some(next) = trim_option(args, at, &mut options)? {
+            at = next;
+        } else if let Some(word) = refs_option(&args[at]).filter(|_| refs.is_none()) {
+            refs = Some(word);
+            at += 1;
+        } else {
+            return Err(Refused::from(SYNTAX));
+        }
     }
     let trim = options.finish()?.ok_or_else(|| Refused::from(SYNTAX))?;
-    Ok(Request::write(Command::Xtrim { key: args[1].clone(), trim }))
+    Ok(Request::write(with_refs(refs, Command::Xtrim { key: args[1].clone(), trim })))
 }
 
 pub(crate) fn xsetid(args: &[Bytes]) -> Parsed {

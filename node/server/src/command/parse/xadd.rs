@@ -1,6 +1,7 @@
 //! XADD.
 
 use super::idempotence::idmp_option;
+use super::refs::{refs_option, with_refs};
 use super::trims::{TrimOptions, trim_option};
 use super::*;
 use crate::command::table::wrong_arity;
@@ -11,6 +12,7 @@ pub(crate) fn xadd(args: &[Bytes]) -> Parsed {
     let mut trim = TrimOptions::default();
     let mut id = AddId::Auto;
     let mut idmp = None;
+    let mut refs = None;
     let mut at = 2;
     while let Some(arg) = args.get(at) {
         if arg.as_ref() == b"*" {
@@ -19,6 +21,9 @@ pub(crate) fn xadd(args: &[Bytes]) -> Parsed {
             at = next;
         } else if let Some(next) = idmp_option(args, at, &mut idmp)? {
             at = next;
+        } else if let Some(word) = refs_option(arg).filter(|_| refs.is_none()) {
+            refs = Some(word);
+            at += 1;
         } else if is(arg, "NOMKSTREAM") {
             no_mkstream = true;
             at += 1;
@@ -43,13 +48,9 @@ pub(crate) fn xadd(args: &[Bytes]) -> Parsed {
         }
         id = AddId::Once(Box::new(idmp.name(fields)));
     }
-    Ok(Request::write(Command::Xadd(Xadd {
-        key: args[1].clone(),
-        no_mkstream,
-        trim,
-        id,
-        fields: fields.to_vec(),
-    })))
+    let refs = refs.filter(|_| trim.is_some());
+    let add = Xadd { key: args[1].clone(), no_mkstream, trim, id, fields: fields.to_vec() };
+    Ok(Request::write(with_refs(refs, Command::Xadd(add))))
 }
 
 /// `ms-*`, `ms-seq` or `ms`.

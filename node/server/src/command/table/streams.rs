@@ -2,7 +2,7 @@
 
 use super::KeyUse::{Delete, Insert, Read, Update};
 use super::*;
-use crate::command::parse::{groups, idempotence, info, pending, ranges, reads, trims, xadd};
+use crate::command::parse::{groups, idempotence, info, pending, ranges, reads, refs, trims, xadd};
 
 const STREAM: &str = "stream";
 
@@ -12,7 +12,7 @@ pub(super) const ROWS: &[Row] = &[
         "5.0.0",
         "O(1) to append; O(N) more when it trims N entries",
         "Appends an entry to a stream; creates the stream if it is missing.",
-        "key [NOMKSTREAM] [IDMPAUTO producer-id | IDMP producer-id idempotent-id] \
+        "key [NOMKSTREAM] [KEEPREF|DELREF|ACKED] [IDMPAUTO producer-id | IDMP producer-id idempotent-id] \
          [MAXLEN|MINID [=|~] threshold [LIMIT count]] *|id field value [field value ...]",
     ),
     row("xdel", -3, WRITE | FAST, ONE, Delete, ranges::xdel).doc(
@@ -22,12 +22,19 @@ pub(super) const ROWS: &[Row] = &[
         "Removes entries by id and answers how many were there.",
         "key id [id ...]",
     ),
+    row("xdelex", -5, WRITE | FAST, ONE, Delete, refs::xdelex).doc(
+        STREAM,
+        "8.2.0",
+        "O(1) for each id; with DELREF and ACKED O(G) for each id, G being the groups",
+        "Removes entries by id, heeding or clearing what groups hold of them.",
+        "key [KEEPREF|DELREF|ACKED] IDS numids id [id ...]",
+    ),
     row("xtrim", -4, WRITE, ONE, Delete, trims::xtrim).doc(
         STREAM,
         "5.0.0",
         "O(N), N being the entries removed",
         "Removes the oldest entries of a stream down to a length or an id.",
-        "key MAXLEN|MINID [=|~] threshold [LIMIT count]",
+        "key MAXLEN|MINID [=|~] threshold [LIMIT count] [KEEPREF|DELREF|ACKED]",
     ),
     row("xsetid", -3, WRITE | DENYOOM | FAST, ONE, Update, trims::xsetid).doc(
         STREAM,
@@ -76,14 +83,15 @@ pub(super) const ROWS: &[Row] = &[
         "5.0.0",
         "O(N), N being the entries answered",
         "Answers entries after the given ids, of one or more streams; waits for them with BLOCK.",
-        "[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
+        "[COUNT count] [BLOCK milliseconds] [MAXCOUNT maxcount] [MAXSIZE maxsize] STREAMS key [key ...] id [id ...]",
     ),
     row("xreadgroup", -7, WRITE | BLOCKING | MOVABLEKEYS, Keys::Streams, Read, reads::xreadgroup).doc(
         STREAM,
         "5.0.0",
         "O(N), N being the entries answered",
         "Delivers new or already pending entries to a consumer of a group; waits for them with BLOCK.",
-        "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
+        "GROUP group consumer [COUNT count] [BLOCK milliseconds] [CLAIM min-idle-time] [NOACK] [MAXCOUNT maxcount] \
+         [MAXSIZE maxsize] STREAMS key [key ...] id [id ...]",
     ),
     row("xack", -4, WRITE | FAST, ONE, Update, pending::xack).doc(
         STREAM,
@@ -91,6 +99,20 @@ pub(super) const ROWS: &[Row] = &[
         "O(1) for each id",
         "Acknowledges pending entries of a group and answers how many were pending.",
         "key group id [id ...]",
+    ),
+    row("xackdel", -6, WRITE | FAST, ONE, Delete, refs::xackdel).doc(
+        STREAM,
+        "8.2.0",
+        "O(1) for each id; with DELREF and ACKED O(G) for each id, G being the groups",
+        "Acknowledges pending entries of a group and removes them.",
+        "key group [KEEPREF|DELREF|ACKED] IDS numids id [id ...]",
+    ),
+    row("xnack", -7, WRITE | FAST, ONE, Update, pending::xnack).doc(
+        STREAM,
+        "8.8.0",
+        "O(1) for each id",
+        "Gives pending entries of a group back, for any consumer to claim at once.",
+        "key group SILENT|FAIL|FATAL IDS numids id [id ...] [RETRYCOUNT count] [FORCE]",
     ),
     row("xclaim", -6, WRITE | FAST, ONE, Update, pending::xclaim).doc(
         STREAM,
