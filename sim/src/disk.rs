@@ -37,8 +37,12 @@ struct State {
     halted: bool,
     /// This many further syncs succeed, then one fails.
     fail_sync_in: Option<u64>,
+    /// Times that power failed.
+    boots: u64,
     /// The planted bug: syncs do nothing.
     sync_is_off: bool,
+    /// The planted bug: nobody learns that power failed.
+    boots_are_hidden: bool,
     stats: Stats,
 }
 
@@ -62,7 +66,9 @@ impl SimDisk {
             halt_in: None,
             halted: false,
             fail_sync_in: None,
+            boots: 0,
             sync_is_off: false,
+            boots_are_hidden: false,
             stats: Stats::default(),
         })))
     }
@@ -70,6 +76,11 @@ impl SimDisk {
     /// Plants the bug that syncs do nothing.
     pub(crate) fn switch_sync_off(&self) {
         lock(&self.0).sync_is_off = true;
+    }
+
+    /// Plants the bug that a start after a power loss looks like any other.
+    pub(crate) fn hide_boots(&self) {
+        lock(&self.0).boots_are_hidden = true;
     }
 
     /// The process died: its locks go, its open files are dead, all bytes stay.
@@ -85,7 +96,8 @@ impl SimDisk {
     /// Power failed: as [`Self::process_died`], and what was not synced is lost or torn.
     pub(crate) fn power_lost(&self) {
         self.process_died();
-        let State { medium, rng, .. } = &mut *lock(&self.0);
+        let State { medium, rng, boots, boots_are_hidden, .. } = &mut *lock(&self.0);
+        *boots += u64::from(!*boots_are_hidden);
         medium.power_loss(rng);
     }
 
@@ -241,6 +253,10 @@ impl Disk for SimDisk {
             return Err(Error::new(ErrorKind::ResourceBusy, text));
         }
         Ok(Box::new(Claim { disk: self.clone(), path: path.to_owned(), life: state.life }))
+    }
+
+    fn boot_id(&self) -> Result<String> {
+        self.look(|state| Ok(format!("boot {}", state.boots)))
     }
 
     fn free_bytes(&self, _path: &Path) -> Result<u64> {

@@ -95,6 +95,8 @@ enum Command {
 pub(crate) enum Bug {
     /// The disk answers every sync at once and carries nothing over.
     Fsync,
+    /// Nodes do not learn that power failed.
+    Boot,
 }
 
 fn main() -> ExitCode {

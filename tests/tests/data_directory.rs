@@ -233,3 +233,28 @@ impl Drop for Unmount {
         let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
+
+#[tokio::test]
+async fn the_log_of_another_node_is_refused() {
+    let mut cluster = start(3, "").await;
+    add(&cluster, "s").await;
+    for node in 0..3 {
+        cluster.terminate(node).await.expect("a clean end");
+    }
+    let (own, aside) = (cluster.data(0).join("wal"), cluster.dir.path().join("aside"));
+    std::fs::rename(&own, &aside).expect("moved");
+    copy_dir(&cluster.data(1).join("wal"), &own);
+    refuses(&cluster, 0, |_| {}, &["holds the log of n2 (", "not that of n1 ("]).await;
+    std::fs::remove_dir_all(&own).expect("removed");
+    std::fs::rename(&aside, &own).expect("moved back");
+    cluster.start_all().await.expect("as before");
+    assert_eq!(length(&cluster, "s").await, "1");
+}
+
+fn copy_dir(from: &Path, to: &Path) {
+    std::fs::create_dir(to).expect("a directory");
+    for entry in std::fs::read_dir(from).expect("a directory") {
+        let entry = entry.expect("an entry");
+        std::fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
+    }
+}

@@ -96,6 +96,10 @@ pub trait Disk: Send + Sync {
     /// `ResourceBusy`, with a message that says so, when another holder is alive.
     fn lock_dir(&self, path: &Path) -> io::Result<Box<dyn Any + Send>>;
 
+    /// Names the run of the system that holds unsynced bytes: as long as it stays the same nothing that was written
+    /// is lost, also when processes died. It changes when the machine starts anew.
+    fn boot_id(&self) -> io::Result<String>;
+
     /// Bytes that an ordinary user may still write to the file system of `path`.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
 

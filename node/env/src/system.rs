@@ -220,6 +220,10 @@ impl Disk for SystemDisk {
         }
     }
 
+    fn boot_id(&self) -> io::Result<String> {
+        Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+    }
+
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
         let stat = statvfs(path)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))

@@ -4,7 +4,7 @@
 //! `cargo run --release -p weir-raft --example bare_path [seconds]`
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,6 +130,7 @@ async fn main() {
                 peers: peers.clone(),
                 env: env.clone(),
                 machine: Box::new(Count(answers.clone())),
+                founders: BTreeSet::new(),
                 snapshot_log_bytes: 64 << 20,
             })
             .await

@@ -17,10 +17,12 @@ use weir_env::{Env, TaskHandle};
 use weir_store::{GroupId, GroupLog, SnapshotStore};
 
 use crate::log_store::LogStore;
+use crate::lost_tail::{LostTail, Question, Standing};
 use crate::machine::{Applier, LogBytes, SharedMachine};
 use crate::network::Network;
 use crate::propose::{PROPOSAL_BYTES_MAX, Waiting};
 use crate::read_index::ReadIndex;
+use crate::reversion::Reversions;
 use crate::snapshot_transfer::Receiver;
 use crate::status::Publisher;
 use crate::types::{LogId, Proposal, Raft, TypeConfig, Vote};
@@ -78,6 +80,8 @@ pub struct GroupOptions {
     pub env: Env,
     /// The replicated thing, empty.
     pub machine: Box<dyn StateMachine>,
+    /// The voters as they were founded, for as long as the log does not name any.
+    pub founders: BTreeSet<NodeId>,
     /// A snapshot is taken after this many bytes of log; then the log is purged but for a quarter of them.
     pub snapshot_log_bytes: u64,
 }
@@ -111,6 +115,8 @@ struct Inner {
     applied: Watermark,
     reads: Arc<ReadIndex>,
     receiver: Receiver,
+    lost_tail: Arc<LostTail>,
+    reversions: Arc<Reversions>,
     contact: crate::contact::Contact,
     tasks: Mutex<Vec<TaskHandle>>,
 }
@@ -122,10 +128,20 @@ impl Group {
     /// # Errors
     /// [`Error::Storage`]: the log or a snapshot cannot be read; this replica must not serve.
     pub async fn start(options: GroupOptions) -> Result<Group, Error> {
-        let GroupOptions { id, me, timings, log, snapshots, peers, env, machine, snapshot_log_bytes } =
-            options;
+        let GroupOptions {
+            id,
+            me,
+            timings,
+            log,
+            snapshots,
+            peers,
+            env,
+            machine,
+            founders,
+            snapshot_log_bytes,
+        } = options;
         runtime::seed_process(env.rng.u64());
-        let config = config(id, timings)?;
+        let config = config(id, timings, log.may_lose_tail())?;
         let (waiting, never_appended) = Waiting::new();
         let log_store = LogStore::new(log.clone(), waiting.clone());
         let durable_vote = log_store.durable_vote();
@@ -144,7 +160,14 @@ impl Group {
         )
         .await
         .map_err(|error| Error::Storage(error.to_string()))?;
-        let network = Network { peers, group: id };
+        let lost_tail = LostTail::new(me, log.clone());
+        let reversions = Arc::new(Reversions::new(id, log.may_lose_tail()));
+        let network = Network {
+            peers: peers.clone(),
+            group: id,
+            lost_tail: lost_tail.clone(),
+            reversions: reversions.clone(),
+        };
         let raft = Raft::new(me, Arc::new(config), network, log_store, applier)
             .await
             .map_err(|error| Error::Storage(error.to_string()))?;
@@ -165,6 +188,15 @@ impl Group {
         let end = End { waiting: waiting.clone(), machine: machine.clone(), reads: reads.clone() };
         let tasks = vec![
             spawn("raft reads", Box::pin(reads.clone().run(raft.clone(), timings.election_max()))),
+            spawn(
+                "raft lost tail",
+                Box::pin(lost_tail.clone().restore(
+                    raft.clone(),
+                    peers,
+                    founders,
+                    Duration::from_millis(timings.election_min_ms),
+                )),
+            ),
             spawn("raft snapshots", Box::pin(take_snapshots(raft.clone(), log_bytes, status.clone()))),
         ];
         // Not among the tasks that shutdown aborts: they end by themselves, after the library.
@@ -191,6 +223,8 @@ impl Group {
             applied,
             reads,
             receiver,
+            lost_tail,
+            reversions,
             contact: crate::contact::Contact::default(),
             tasks: Mutex::new(tasks),
         })))
@@ -276,6 +310,28 @@ impl Group {
     /// The last leader this replica accepted, and what was committed then; `None` since the start.
     pub fn leader_contact(&self) -> Option<crate::LeaderContact> {
         self.0.contact.last()
+    }
+
+    /// Whether a power loss may have taken entries that this replica had confirmed. Until it is false again the
+    /// replica helps to elect only leaders that certainly have what is left of them.
+    pub fn tail_lost(&self) -> watch::Receiver<bool> {
+        self.0.lost_tail.watch()
+    }
+
+    /// Says no to an election that this replica must not help with, see `lost_tail.rs`.
+    pub(crate) fn may_elect(&self, last: Option<&LogId>) -> Result<(), Status> {
+        self.0.lost_tail.may_elect(last).map_err(Status::unavailable)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn reversions(&self) -> &Reversions {
+        &self.0.reversions
+    }
+
+    /// Tells a peer how far this replica is.
+    pub(crate) async fn standing(&self, question: Question) -> Result<Standing, Status> {
+        self.0.reversions.announced(question.from, question.lost);
+        Standing::of(&self.0.raft).await.map_err(|error| Status::unavailable(error.to_string()))
     }
 
     pub(crate) fn contact(&self) -> &crate::contact::Contact {
@@ -395,7 +451,7 @@ impl Group {
     }
 }
 
-fn config(id: GroupId, timings: RaftTimings) -> Result<Config, Error> {
+fn config(id: GroupId, timings: RaftTimings, may_lose_tail: bool) -> Result<Config, Error> {
     let config = Config {
         cluster_name: format!("group {id}"),
         heartbeat_interval: timings.heartbeat_ms,
@@ -412,8 +468,9 @@ fn config(id: GroupId, timings: RaftTimings) -> Result<Config, Error> {
         enable_leader_restore: Some(false),
         enable_pre_vote: Some(true),
         // A replica that lost its log's tail in a power loss (possible in the modes that do not sync every
-        // batch) is sent that tail again; otherwise the leader would take it for replicated for ever.
-        allow_log_reversion: Some(true),
+        // batch) is sent that tail again; otherwise the leader would take it for replicated for ever. Who may
+        // claim that is decided in `reversion.rs`.
+        allow_log_reversion: Some(may_lose_tail),
         ..Config::default()
     };
     config.validate().map_err(|error| Error::Invalid(error.to_string()))

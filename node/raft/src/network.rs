@@ -16,20 +16,23 @@ use openraft::network::{
     RaftNetworkFactory,
 };
 use openraft::raft::{
-    AppendEntriesRequest, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
+    AppendEntriesRequest, SnapshotResponse, StreamAppendError, StreamAppendResult, TransferLeaderRequest,
     TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::{BasicNode, OptionalSend};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Streaming;
 use weir_store::GroupId;
 
+use crate::lost_tail::LostTail;
 use crate::peers::{self, method};
+use crate::reversion::Reversions;
 use crate::snapshot_file::SnapshotData;
 use crate::snapshot_transfer;
-use crate::types::{TypeConfig, Vote};
+use crate::types::{LogId, TypeConfig, Vote};
 use crate::{Error, NodeId, Peers, wire};
 
 /// A stream whose requests stay unanswered for this long is given up. Dead connections are found by the
@@ -51,12 +54,22 @@ type AppendAnswer = StreamAppendResult<TypeConfig>;
 pub(crate) struct Network {
     pub(crate) peers: Peers,
     pub(crate) group: GroupId,
+    pub(crate) lost_tail: Arc<LostTail>,
+    pub(crate) reversions: Arc<Reversions>,
 }
 
 impl Network {
     fn link(&self, to: NodeId, node: &BasicNode, beats: bool) -> Link {
         self.peers.suggest_addr(to, &node.addr);
-        Link { peers: self.peers.clone(), group: self.group, to, beats, beat_stream: None }
+        Link {
+            peers: self.peers.clone(),
+            group: self.group,
+            to,
+            lost_tail: self.lost_tail.clone(),
+            confirmed: Confirmed { to, reversions: self.reversions.clone(), last: Arc::default() },
+            beats,
+            beat_stream: None,
+        }
     }
 }
 
@@ -77,9 +90,40 @@ pub(crate) struct Link {
     peers: Peers,
     group: GroupId,
     to: NodeId,
+    lost_tail: Arc<LostTail>,
+    confirmed: Confirmed,
     /// Heartbeats come as streams of one request each; they share one stream that stays open.
     beats: bool,
     beat_stream: Option<BeatStream>,
+}
+
+/// What a follower confirmed to this leader.
+#[derive(Clone)]
+struct Confirmed {
+    to: NodeId,
+    reversions: Arc<Reversions>,
+    last: Arc<Mutex<Option<LogId>>>,
+}
+
+impl Confirmed {
+    /// Lets an answer through unless it takes back what was confirmed.
+    fn check(&self, answer: AppendAnswer) -> Result<AppendAnswer, RpcError> {
+        match &answer {
+            Ok(matched) => {
+                let mut last = self.last.lock();
+                *last = (*last).max(*matched);
+            }
+            Err(StreamAppendError::Conflict(at)) => {
+                let back = self.last.lock().is_some_and(|last| at.index <= last.index);
+                if back {
+                    self.reversions.check(self.to, at).map_err(|why| NetworkError::from_string(why))?;
+                    *self.last.lock() = None;
+                }
+            }
+            Err(StreamAppendError::HigherVote(_)) => {}
+        }
+        Ok(answer)
+    }
 }
 
 struct BeatStream {
@@ -100,6 +144,12 @@ impl Link {
             .await
             .map_err(rpc_error)?;
         wire::from_bytes("answer", &answer).map_err(|error| NetworkError::new(&error).into())
+    }
+
+    /// A replica that lost its log's tail asks for no votes that it would not grant.
+    fn may_ask(&self, request: &VoteRequest<TypeConfig>) -> Result<(), RpcError> {
+        let may = self.lost_tail.may_elect(request.last_log_id.as_ref());
+        may.map_err(|why| NetworkError::from_string(why).into())
     }
 
     /// Sends one heartbeat. The stream is kept only while each request has had its answer: a call that is
@@ -155,7 +205,10 @@ impl NetStreamAppend<TypeConfig> for Link {
                 return Ok(Box::pin(stream::empty()) as BoxStream<'s, _>);
             };
             if self.beats {
+                // The library names in a heartbeat what it knows to match.
+                *self.confirmed.last.lock() = first.prev_log_id;
                 let answer = self.beat(&first, option.hard_ttl()).await;
+                let answer = answer.and_then(|answer| self.confirmed.check(answer));
                 return Ok(Box::pin(stream::iter([answer])) as BoxStream<'s, _>);
             }
             let sent = Arc::new(AtomicU64::new(0));
@@ -167,7 +220,8 @@ impl NetStreamAppend<TypeConfig> for Link {
                 .append_stream(self.to, self.group, method::APPEND, requests, STREAM_OPEN_TIMEOUT)
                 .await
                 .map_err(rpc_error)?;
-            let reading = Answers { answers, sent, received: 0, _alive: alive };
+            let confirmed = self.confirmed.clone();
+            let reading = Answers { answers, sent, received: 0, confirmed, _alive: alive };
             Ok(Box::pin(stream::unfold(Some(reading), Answers::next)) as BoxStream<'s, _>)
         })
     }
@@ -217,6 +271,7 @@ struct Answers {
     answers: Streaming<Bytes>,
     sent: Arc<AtomicU64>,
     received: u64,
+    confirmed: Confirmed,
     /// Dropped with the answers; ends [`Requests`].
     _alive: oneshot::Sender<()>,
 }
@@ -238,7 +293,10 @@ impl Answers {
         match message {
             Ok(None) => None,
             Ok(Some(answer)) => match wire::decode_append_answer(answer) {
-                Ok(answer) => Some((Ok(answer), Some(this))),
+                Ok(answer) => match this.confirmed.check(answer) {
+                    Ok(answer) => Some((Ok(answer), Some(this))),
+                    Err(error) => Some((Err(error), None)),
+                },
                 Err(error) => Some((Err(NetworkError::new(&error).into()), None)),
             },
             Err(status) => Some((Err(rpc_error(peers::refusal("", &status))), None)),
@@ -252,6 +310,7 @@ impl NetVote<TypeConfig> for Link {
         request: VoteRequest<TypeConfig>,
         option: RPCOption,
     ) -> Result<VoteResponse<TypeConfig>, RpcError> {
+        self.may_ask(&request)?;
         self.call(method::VOTE, &request, option.hard_ttl()).await
     }
 
@@ -260,6 +319,7 @@ impl NetVote<TypeConfig> for Link {
         request: VoteRequest<TypeConfig>,
         option: RPCOption,
     ) -> Result<VoteResponse<TypeConfig>, RpcError> {
+        self.may_ask(&request)?;
         self.call(method::PRE_VOTE, &request, option.hard_ttl()).await
     }
 }

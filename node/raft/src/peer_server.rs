@@ -32,6 +32,7 @@ use crate::types::TypeConfig;
 use crate::{Group, NodeId, Peers, wire};
 
 type AppendRequest = openraft::raft::AppendEntriesRequest<TypeConfig>;
+type VoteRequest = openraft::raft::VoteRequest<TypeConfig>;
 
 /// A failed accept is tried again after this long.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -249,6 +250,7 @@ enum UnaryMethod {
     PreVote,
     Transfer,
     Snapshot,
+    Standing,
 }
 
 impl UnaryMethod {
@@ -258,6 +260,7 @@ impl UnaryMethod {
             method::PRE_VOTE => Self::PreVote,
             method::TRANSFER => Self::Transfer,
             method::SNAPSHOT => Self::Snapshot,
+            method::STANDING => Self::Standing,
             _ => return None,
         })
     }
@@ -277,18 +280,27 @@ async fn answer(group: Group, method: UnaryMethod, payload: Bytes) -> Result<Byt
     let raft = group.raft();
     Ok(match method {
         UnaryMethod::Vote => {
-            let request = wire::from_bytes("vote request", &payload).map_err(malformed)?;
+            let request: VoteRequest = wire::from_bytes("vote request", &payload).map_err(malformed)?;
+            group.may_elect(request.last_log_id.as_ref())?;
             wire::to_bytes(&raft.vote(request).await.map_err(|error| stopped(&error))?)
         }
         UnaryMethod::PreVote => {
-            let request = wire::from_bytes("vote request", &payload).map_err(malformed)?;
+            let request: VoteRequest = wire::from_bytes("vote request", &payload).map_err(malformed)?;
+            group.may_elect(request.last_log_id.as_ref())?;
             wire::to_bytes(&raft.pre_vote(request).await.map_err(|error| stopped(&error))?)
         }
         UnaryMethod::Transfer => {
             let request = wire::from_bytes("transfer request", &payload).map_err(malformed)?;
+            if *group.tail_lost().borrow() {
+                return Err(Status::unavailable("it may have lost its log's tail and does not lead yet"));
+            }
             wire::to_bytes(&raft.handle_transfer_leader(request).await.map_err(|error| stopped(&error))?)
         }
         UnaryMethod::Snapshot => group.receive_snapshot(payload).await?,
+        UnaryMethod::Standing => {
+            let question = wire::from_bytes("standing question", &payload).map_err(malformed)?;
+            wire::to_bytes(&group.standing(question).await?)
+        }
     })
 }
 

@@ -50,6 +50,7 @@ pub(crate) mod method {
     pub(crate) const PRE_VOTE: &str = "/weir.Peer/PreVote";
     pub(crate) const TRANSFER: &str = "/weir.Peer/Transfer";
     pub(crate) const SNAPSHOT: &str = "/weir.Peer/Snapshot";
+    pub(crate) const STANDING: &str = "/weir.Peer/Standing";
     pub(crate) const CALL: &str = "/weir.Peer/Call";
 }
 

@@ -1,7 +1,7 @@
 //! Who this node is, kept in `node.json` of its data directory, and the claim on that directory.
 //!
 //! The file is written before anybody is told what stands in it, so a node never appears under two identities.
-//! Its `phase` says how far the founding of the cluster has come (`bootstrap.rs`).
+//! Its first line is a checksum of the rest. Its `phase` says how far the founding of the cluster has come (`bootstrap.rs`).
 
 use crate::config::{Config, Durability, Member};
 use crate::error::{Error, data_dir_error};
@@ -12,7 +12,7 @@ use weir_env::{Env, Rng};
 use weir_raft::NodeId;
 
 /// Version of the data directory's layout as a whole.
-pub const DIR_FORMAT: u32 = 1;
+pub const DIR_FORMAT: u32 = 2;
 
 const FILE: &str = "node.json";
 
@@ -161,11 +161,11 @@ impl DataDir {
     /// The disk's.
     pub fn save(&self, identity: &Identity) -> Result<(), Error> {
         let file = self.path.join(FILE);
-        let mut text = match serde_json::to_vec_pretty(identity) {
-            Ok(text) => text,
+        let text = match serde_json::to_string_pretty(identity) {
+            Ok(text) => with_checksum(&text),
             Err(e) => unreachable!("plain data always encodes: {e}"),
         };
-        text.push(b'\n');
+        let text = text.into_bytes();
         self.env.disk.write_atomic(&file, &text).map_err(|e| data_dir_error(&file, "cannot be written", &e))
     }
 }
@@ -186,12 +186,28 @@ fn check_ours(env: &Env, path: &Path) -> Result<(), Error> {
     }
 }
 
+const CHECKSUM_START: &str = "{\n  \"crc32c\": \"";
+const CHECKSUM_END: &str = "\",\n";
+
+/// Puts the checksum of all that follows it first into a JSON object that is not empty.
+fn with_checksum(object: &str) -> String {
+    let rest = format!("{}\n", object.trim_start_matches("{\n"));
+    format!("{CHECKSUM_START}{:08x}{CHECKSUM_END}{rest}", crc32c::crc32c(rest.as_bytes()))
+}
+
+fn checksum_is_right(text: &[u8]) -> bool {
+    let rest = text.strip_prefix(CHECKSUM_START.as_bytes()).and_then(|text| text.split_at_checked(8));
+    let Some((stored, rest)) = rest else { return false };
+    let Some(rest) = rest.strip_prefix(CHECKSUM_END.as_bytes()) else { return false };
+    format!("{:08x}", crc32c::crc32c(rest)).as_bytes() == stored
+}
+
 fn read_identity(file: &Path, bytes: &[u8]) -> Result<Identity, Error> {
     #[derive(Deserialize)]
     struct Format {
         format: u32,
     }
-    let damaged = |e: &serde_json::Error| {
+    let damaged = |e: &dyn std::fmt::Display| {
         Error::Refused(format!(
             "{} is damaged ({e}): restore it from a backup, this node cannot start without it",
             file.display()
@@ -204,7 +220,21 @@ fn read_identity(file: &Path, bytes: &[u8]) -> Result<Identity, Error> {
             file.display()
         )));
     }
-    serde_json::from_slice(bytes).map_err(|e| damaged(&e))
+    if !checksum_is_right(bytes) {
+        return Err(damaged(&"its checksum is wrong"));
+    }
+    let identity: Identity = serde_json::from_slice(bytes).map_err(|e| damaged(&e))?;
+    let founder =
+        identity.founding.as_ref().and_then(|f| f.nodes.iter().find(|n| n.member.name == identity.name));
+    if let Some(founder) = founder
+        && founder.id != identity.id
+    {
+        return Err(damaged(&format!(
+            "it calls this node {}, its cluster was founded with {} as {}",
+            identity.id, identity.name, founder.id
+        )));
+    }
+    Ok(identity)
 }
 
 /// What is stored is final; flags that say otherwise are a mistake somewhere.
@@ -279,7 +309,11 @@ mod tests {
             nodes: config
                 .cluster
                 .iter()
-                .map(|m| Founder { id: "1".repeat(40), advertise: m.host.clone(), member: m.clone() })
+                .map(|m| Founder {
+                    id: if m.name == config.name { identity.id.clone() } else { "1".repeat(40) },
+                    advertise: m.host.clone(),
+                    member: m.clone(),
+                })
                 .collect(),
             shards: 3,
             replicas: 3,
@@ -335,8 +369,30 @@ mod tests {
 
         let file = temp.path().join(FILE);
         env.disk.write_atomic(&file, br#"{"format": 7, "something": "new"}"#).unwrap();
-        assert!(refused(&[("name", "n1")]).contains("data format 7, this build reads 1"));
+        assert!(refused(&[("name", "n1")]).contains("data format 7, this build reads 2"));
         env.disk.write_atomic(&file, b"{").unwrap();
         assert!(refused(&[("name", "n1")]).contains("is damaged"));
+    }
+
+    #[test]
+    fn an_identity_that_was_changed_anywhere_is_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let env = Env::system();
+        let config = config(&[("name", "n1"), ("cluster", LIST)]);
+        let dir = DataDir::claim(&env, temp.path()).unwrap();
+        let stored = member(&dir, &config);
+        let file = temp.path().join(FILE);
+        let good = env.disk.read(&file).unwrap();
+        for at in 0..good.len() {
+            let mut bytes = good.clone();
+            bytes[at] ^= 1 << (at % 7);
+            env.disk.write_atomic(&file, &bytes).unwrap();
+            let refused = dir.identity(&config).err();
+            assert!(refused.is_some(), "byte {at}: {}", String::from_utf8_lossy(&bytes));
+        }
+        // A file that fits itself, and not the cluster that it names.
+        dir.save(&Identity { id: "2".repeat(40), ..stored }).unwrap();
+        let text = dir.identity(&config).unwrap_err().to_string();
+        assert!(text.contains("it calls this node 2222"), "{text}");
     }
 }

@@ -28,7 +28,7 @@ use tokio::sync::watch::{Sender, channel};
 use weir_env::time::{Instant, sleep, timeout};
 use weir_env::{BoxFuture, Env, Listener, TaskHandle};
 use weir_raft::{NodeId, PeerIdentity, Peers, Registry, serve_peers};
-use weir_store::{Wal, WalOptions};
+use weir_store::{Owner, Wal, WalOptions};
 
 /// A port that is taken is tried again this long: the process before us may be on its way out.
 const PORT_PATIENCE: Duration = Duration::from_secs(5);
@@ -114,7 +114,7 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
     let site = admin::Site::default();
     stop.run(&env, "admin", admin::serve(env.clone(), admin_listener, site.clone(), stop.closing()));
 
-    let wal = open_wal(&env, &config, &dir, identity.phase).await?;
+    let wal = open_wal(&env, &config, &dir, &identity).await?;
     watch::wal(&env, &wal, stop);
 
     let peers = Peers::new(env.clone(), 0, peer_identity(&identity));
@@ -141,10 +141,11 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
     let starter =
         Starter { env: env.clone(), config: config.clone(), wal: wal.clone(), peers: peers.clone(), me };
     let (map_sender, mut map) = channel(starter.cached_map(&dir, &identity));
-    let meta = starter.meta_group(&dir, MetaMachine::new(map_sender)).await?;
+    let voters: Vec<NodeId> = (1..=founding.nodes.len() as NodeId).take(map::META_VOTERS_MAX).collect();
+    let founders = voters.iter().copied().collect();
+    let meta = starter.meta_group(&dir, MetaMachine::new(map_sender), founders).await?;
     registry.insert(meta.clone());
     let _ = desk.meta.set(meta.clone());
-    let voters: Vec<NodeId> = (1..=founding.nodes.len() as NodeId).take(map::META_VOTERS_MAX).collect();
     starter.initialize(stop, &meta, &voters, &founding);
     stop.run(&env, "meta", map::meta_duties(env.clone(), meta.clone(), map.clone(), founding.clone()));
     watch::group(&env, stop, meta.clone(), "the meta group");
@@ -323,7 +324,7 @@ async fn bind(env: &Env, config: &Config, offset: u16, what: &str) -> Result<Box
     }
 }
 
-async fn open_wal(env: &Env, config: &Config, dir: &DataDir, phase: Phase) -> Result<Wal, Error> {
+async fn open_wal(env: &Env, config: &Config, dir: &DataDir, identity: &Identity) -> Result<Wal, Error> {
     let path = dir.path().join("wal");
     let total =
         env.disk.total_bytes(dir.path()).map_err(|e| data_dir_error(dir.path(), "cannot be measured", &e))?;
@@ -337,7 +338,12 @@ async fn open_wal(env: &Env, config: &Config, dir: &DataDir, phase: Phase) -> Re
             Durability::Os => weir_store::Durability::Os,
         },
         // It was there before this node became a member.
-        must_exist: phase == Phase::Member,
+        must_exist: identity.phase == Phase::Member,
+        owner: Owner {
+            name: identity.name.clone(),
+            node: identity.id.clone(),
+            cluster: peer_identity(identity).cluster_id,
+        },
         ..WalOptions::default()
     };
     Ok(Wal::open(env, &path, options).await?)

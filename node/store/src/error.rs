@@ -60,6 +60,20 @@ pub enum Error {
         dir: PathBuf,
     },
 
+    /// The log of another node, or of this node in another cluster. It was left as it is.
+    #[error(
+        "{dir} holds the log of {found}, not that of {expected}: put this node's own log back, or start the node \
+         that it belongs to"
+    )]
+    Foreign {
+        /// The log's directory.
+        dir: PathBuf,
+        /// Whose it is.
+        found: String,
+        /// Who opened it.
+        expected: String,
+    },
+
     /// A call that does not fit the log: a gap between indexes, or a cut below what was purged. Nothing was done.
     #[error("out of order: {0}")]
     Order(String),

@@ -8,7 +8,8 @@ use weir_env::Env;
 
 use crate::error::Error;
 use crate::group::{Group, LogState, Planned};
-use crate::options::WalOptions;
+use crate::options::{Durability, WalOptions};
+use crate::owner::OwnerFile;
 use crate::position::{GroupId, LogEntry, LogPosition};
 use crate::queue::{Done, Gate, Op, Shared, append_bytes};
 use crate::read;
@@ -30,6 +31,20 @@ pub struct Wal {
 struct Handle {
     shared: Arc<Shared>,
     recovery: Recovery,
+    owner: OwnerFile,
+}
+
+impl Handle {
+    async fn sync(&self) -> Result<(), Error> {
+        let (done, synced) = answer();
+        {
+            let mut queue = self.shared.queue.lock();
+            queue.check_open()?;
+            queue.push(Op::Sync { done });
+        }
+        self.shared.wake.wake();
+        synced.await.map_err(|_| Error::Closed)?
+    }
 }
 
 impl Drop for Handle {
@@ -56,12 +71,12 @@ impl Wal {
             move || recover::open(&env, &dir, options)
         };
         let opened = read::off_thread(env, "wal-open", job).await??;
-        let (shared, recovery) = (opened.shared.clone(), opened.recovery);
+        let (shared, recovery, owner) = (opened.shared.clone(), opened.recovery, opened.owner);
         let writer = Writer::new(opened.shared, opened.tail, opened.segments, opened.lock);
         env.spawn.writer("wal", Box::new(writer), shared.wake.clone());
         // The first step prepares the spare files.
         shared.wake.wake();
-        Ok(Self { handle: Arc::new(Handle { shared, recovery }) })
+        Ok(Self { handle: Arc::new(Handle { shared, recovery, owner }) })
     }
 
     /// The part of group `id`. A group needs no creating.
@@ -100,14 +115,7 @@ impl Wal {
 
     /// Returns once everything that was queued before is on disk, in every mode.
     pub async fn sync(&self) -> Result<(), Error> {
-        let (done, synced) = answer();
-        {
-            let mut queue = self.handle.shared.queue.lock();
-            queue.check_open()?;
-            queue.push(Op::Sync { done });
-        }
-        self.handle.shared.wake.wake();
-        synced.await.map_err(|_| Error::Closed)?
+        self.handle.sync().await
     }
 
     /// Writes and syncs what is queued, in every mode, notes that the log ended in order, and ends the writer. Later
@@ -156,6 +164,31 @@ impl GroupLog {
     /// the log lowers it.
     pub fn synced(&self) -> Option<LogPosition> {
         self.group.state.lock().synced
+    }
+
+    /// Whether the mode lets entries be confirmed that a power loss takes.
+    pub fn may_lose_tail(&self) -> bool {
+        self.handle.shared.options.durability != Durability::Always
+    }
+
+    /// Whether entries that this group had confirmed may be missing: power failed in a mode that does not sync each
+    /// batch, and nothing has called [`Self::tail_restored`] since. It outlives restarts.
+    pub fn tail_may_be_lost(&self) -> bool {
+        self.handle.owner.lost(self.group.id)
+    }
+
+    /// Notes that the log holds again all that the group had confirmed. Both are durable on return.
+    ///
+    /// # Errors
+    /// It could not be noted; the group counts as before.
+    pub async fn tail_restored(&self) -> Result<(), Error> {
+        self.handle.sync().await?;
+        let (handle, id) = (self.handle.clone(), self.group.id);
+        read::off_thread(&self.handle.shared.env, "wal-owner", move || {
+            let shared = &handle.shared;
+            handle.owner.restored(&*shared.env.disk, &shared.dir, id)
+        })
+        .await?
     }
 
     /// Adds entries at the end. They are readable at once; `done` is called once they are safe as the mode says.

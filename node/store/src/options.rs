@@ -10,6 +10,28 @@ pub enum Durability {
     Os,
 }
 
+/// Whose log it is. A log is opened by its owner alone; what is empty is not compared.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Owner {
+    /// The node's name, for messages.
+    pub name: String,
+    /// The node's identity.
+    pub node: String,
+    /// The cluster's id; empty before the node belongs to one.
+    pub cluster: String,
+}
+
+impl std::fmt::Display for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let short = |id: &str| id.chars().take(8).collect::<String>();
+        write!(f, "{} ({}", self.name, short(&self.node))?;
+        match self.cluster.is_empty() {
+            true => f.write_str(")"),
+            false => write!(f, " of cluster {})", short(&self.cluster)),
+        }
+    }
+}
+
 /// How a [`crate::Wal`] is kept.
 #[derive(Debug, Clone)]
 pub struct WalOptions {
@@ -33,6 +55,8 @@ pub struct WalOptions {
     pub prefill: bool,
     /// Whether the directory must hold a log already ([`crate::Error::Missing`] otherwise).
     pub must_exist: bool,
+    /// Whose log it is.
+    pub owner: Owner,
 }
 
 impl Default for WalOptions {
@@ -46,6 +70,7 @@ impl Default for WalOptions {
             reserve_bytes: 256 << 20,
             prefill: true,
             must_exist: false,
+            owner: Owner::default(),
         }
     }
 }

@@ -18,6 +18,7 @@ use weir_env::{Disk, Env, OpenMode};
 use crate::error::Error;
 use crate::group::{Group, GroupState};
 use crate::options::WalOptions;
+use crate::owner::{self, Found, OwnerFile};
 use crate::position::{GroupId, LogPosition};
 use crate::queue::Shared;
 use crate::record::{
@@ -38,7 +39,7 @@ const ZEROS: [u8; 4096] = [0; 4096];
 /// What opening the log found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Whether the log was new or had been closed in order. Otherwise the process died with it.
+    /// Whether the log was new or had been closed in order. Otherwise the process died with it, or the machine.
     pub clean: bool,
     /// Where an unfinished write was cut off: file and offset.
     pub torn: Option<(PathBuf, u64)>,
@@ -54,6 +55,7 @@ pub(crate) struct Opened {
     pub(crate) segments: BTreeMap<u64, SegmentInfo>,
     pub(crate) lock: Box<dyn Any + Send>,
     pub(crate) recovery: Recovery,
+    pub(crate) owner: OwnerFile,
 }
 
 /// A segment file that is part of the log.
@@ -93,13 +95,19 @@ pub(crate) fn open(env: &Env, dir: &Path, options: WalOptions) -> Result<Opened,
     create_dir(disk, dir)?;
     let lock = disk.lock_dir(dir).map_err(|e| Error::io("lock", dir, e))?;
     let names = disk.read_dir(dir).map_err(|e| Error::io("list", dir, e))?;
+    let owner = OwnerFile::read(disk, dir, &options.owner)?;
     let mut chain = find_chain(disk, dir, &names)?;
+    if owner.is_none() && !chain.links.is_empty() {
+        return Err(Error::corrupt(&dir.join(owner::FILE), 0, "the file is missing"));
+    }
+    let owner = owner.unwrap_or_default();
     if chain.links.is_empty() && options.must_exist {
         return Err(Error::Missing { dir: dir.to_owned() });
     }
     let contents = read_chain(disk, dir, &chain.links)?;
+    let (exists, closed) = (!chain.links.is_empty(), contents.replay.clean);
     let mut recovery = Recovery {
-        clean: contents.replay.clean || chain.links.is_empty(),
+        clean: false,
         torn: contents.torn.then(|| (chain.links[contents.end_link].path.clone(), contents.end.offset)),
         segments: chain.links.len() as u64,
         entries: 0,
@@ -119,6 +127,14 @@ pub(crate) fn open(env: &Env, dir: &Path, options: WalOptions) -> Result<Opened,
     let mut live = replay::live_bytes(&groups);
     recovery.entries = groups.values().map(|written| written.locations.len() as u64).sum();
 
+    let found = Found {
+        exists,
+        closed,
+        end: end.segment,
+        groups: groups.keys().map(|id| id.0).collect(),
+        tail: chain.highest + 1,
+    };
+    recovery.clean = owner.opened(disk, dir, &options.owner, options.durability, found)?;
     let spares = Spares::adopt(disk, dir, &names, &options)?;
     let tail = new_tail(disk, dir, &spares, &options, chain.highest + 1, end)?;
     if let Some(last) = chain.links.last_mut() {
@@ -147,7 +163,7 @@ pub(crate) fn open(env: &Env, dir: &Path, options: WalOptions) -> Result<Opened,
         })
         .collect::<BTreeMap<GroupId, Arc<Group>>>();
     let shared = Arc::new(Shared::new(env, dir.to_owned(), options, groups, spares));
-    Ok(Opened { shared, tail, segments, lock, recovery })
+    Ok(Opened { shared, tail, segments, lock, recovery, owner })
 }
 
 /// Creates a directory and its missing parents, so that they survive a power loss.

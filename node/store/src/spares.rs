@@ -92,10 +92,15 @@ impl Spares {
             let Some(digits) = name.strip_prefix(PREFIX) else { continue };
             let path = dir.join(name);
             state.next_id = state.next_id.max(u64::from_str_radix(digits, 16).map_or(0, |id| id + 1));
-            let file = disk.open(&path, OpenMode::Read).map_err(|e| Error::io("open", &path, e))?;
-            let fits = file.len().map_err(|e| Error::io("read", &path, e))? == options.segment_bytes;
+            let mut file = disk.open(&path, OpenMode::ReadWrite).map_err(|e| Error::io("open", &path, e))?;
+            let fits = file.len().map_err(|e| Error::io("read", &path, e))? == options.segment_bytes
+                && state.ready.len() <= options.spare_segments;
+            if fits {
+                // Whoever made it may have died before its length was on disk.
+                file.sync_data().map_err(|e| Error::io("sync", &path, e))?;
+            }
             drop(file);
-            if fits && state.ready.len() <= options.spare_segments {
+            if fits {
                 state.ready.push_back(Spare { path, filled: false });
             } else {
                 disk.remove_file(&path).map_err(|e| Error::io("remove", &path, e))?;

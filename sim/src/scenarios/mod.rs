@@ -18,6 +18,8 @@ pub(crate) enum Scenario {
     Smoke,
     /// Three Raft groups over a toy state under kills, power losses and cuts.
     Raft,
+    /// The same where a power loss takes what was confirmed: one machine at a time loses power.
+    Power,
     /// One log under kills, power losses and disk faults.
     Wal,
 }
@@ -27,6 +29,7 @@ impl Scenario {
         match self {
             Self::Smoke => "smoke",
             Self::Raft => "raft",
+            Self::Power => "power",
             Self::Wal => "wal",
         }
     }
@@ -37,6 +40,7 @@ impl Scenario {
                 "clients add and read keys of every shard over a leader crash and a power loss of all"
             }
             Self::Raft => "three replicas of a toy state: kills, power losses, isolation",
+            Self::Power => "the same in modes everysec and os, where one machine at a time loses power",
             Self::Wal => "one log, many groups: kills, power losses, failed syncs, flipped bits",
         }
     }
@@ -98,7 +102,8 @@ pub(crate) fn run(scenario: Scenario, seed: u64, options: Options) -> Verdict {
     let started = Instant::now();
     let mut verdict = match scenario {
         Scenario::Smoke => smoke::run(seed, options),
-        Scenario::Raft => raft::run(seed, options),
+        Scenario::Raft => raft::run(seed, options, false),
+        Scenario::Power => raft::run(seed, options, true),
         Scenario::Wal => wal::run(seed, options),
     };
     verdict.real = started.elapsed();
@@ -140,6 +145,19 @@ mod tests {
     #[test]
     fn replicas_agree_over_crashes_and_isolation() {
         assert_eq!(violations(Scenario::Raft, 1, None), Vec::<String>::new());
+    }
+
+    #[test]
+    fn replicas_agree_where_a_power_loss_takes_what_was_confirmed() {
+        for seed in 1..=4 {
+            assert_eq!(violations(Scenario::Power, seed, None), Vec::<String>::new(), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn replicas_that_do_not_learn_of_a_power_loss_are_caught_within_ten_seeds() {
+        let caught = (1..=10).any(|seed| !violations(Scenario::Power, seed, Some(Bug::Boot)).is_empty());
+        assert!(caught);
     }
 
     #[test]

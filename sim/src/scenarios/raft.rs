@@ -2,6 +2,9 @@
 //! proposes numbered payloads; nodes are killed, lose power, stop in the middle of their disk work
 //! and are cut off from each other. What a proposer was told must hold: done stays done, not done
 //! never shows up, nothing shows up twice, and all replicas apply the same log.
+//!
+//! The story `power` is the same in the modes that do not sync each batch. There that is promised only as long as
+//! one machine at a time loses power: the next cut waits until the last victim is restored.
 
 use std::{
     any::Any,
@@ -13,12 +16,13 @@ use std::{
 
 use bytes::Bytes;
 use rand::Rng;
+use tokio::sync::watch;
 use weir_env::{Env, time};
 use weir_raft::{
-    CallFrom, Committed, Fate, Group, GroupOptions, Nonce, PeerHandler, PeerIdentity, Peers, RaftTimings,
-    Registry, SnapshotSink, SnapshotSource, StateMachine, serve_peers,
+    CallFrom, Committed, Fate, Group, GroupOptions, GroupStatus, Nonce, PeerHandler, PeerIdentity, Peers,
+    RaftTimings, Registry, SnapshotSink, SnapshotSource, StateMachine, serve_peers,
 };
-use weir_store::{GroupId, LogPosition, SnapshotStore, Wal, WalOptions};
+use weir_store::{Durability, GroupId, LogPosition, SnapshotStore, Wal, WalOptions};
 
 use super::{Options, Verdict};
 use crate::{
@@ -33,28 +37,34 @@ const NODES: u64 = 3;
 const PEER_PORT: u16 = 17_001;
 const GROUP: GroupId = GroupId(1);
 
-pub(super) fn run(seed: u64, options: Options) -> Verdict {
+pub(super) fn run(seed: u64, options: Options, weak: bool) -> Verdict {
     let trace = Trace::new(options.echo);
     let mut world = World::new(seed, trace.clone());
     let ledger = Arc::new(Mutex::new(Ledger::default()));
     let mut groups = Vec::new();
+    let durability = match weak {
+        true => *crate::world::pick(&mut world.rng, &[Durability::EverySec, Durability::Os]),
+        false => Durability::Always,
+    };
     let snapshot_log_bytes = *crate::world::pick(&mut world.rng, &[2_000, 20_000, 1 << 30]);
     for me in 1..=NODES {
         let window: Window = Arc::default();
         groups.push(window.clone());
         let (ledger, trace) = (ledger.clone(), trace.clone());
         world.add_node(&name(me), move |env| {
-            let place = Place { me, snapshot_log_bytes, window: window.clone() };
+            let place = Place { me, durability, snapshot_log_bytes, window: window.clone() };
             node(env, place, ledger.clone(), trace.clone())
         });
     }
-    if options.bug == Some(Bug::Fsync) {
-        for node in &world.nodes {
-            node.disk.switch_sync_off();
+    for node in &world.nodes {
+        match options.bug {
+            Some(Bug::Fsync) => node.disk.switch_sync_off(),
+            Some(Bug::Boot) => node.disk.hide_boots(),
+            None => {}
         }
     }
     let faults = if options.brief { 2 } else { world.rng.random_range(3..10) };
-    let mut story = Story { world, ledger, groups, faults, leaders: Leaders::default() };
+    let mut story = Story { world, ledger, groups, faults, weak, leaders: Leaders::default() };
     let mut violations = Vec::new();
     if let Err(why) = story.tell() {
         violations.push(why);
@@ -88,6 +98,8 @@ struct Story {
     ledger: Arc<Mutex<Ledger>>,
     groups: Vec<Window>,
     faults: usize,
+    /// A power loss takes what was confirmed.
+    weak: bool,
     leaders: Leaders,
 }
 
@@ -138,6 +150,10 @@ impl Story {
             _ => node,
         };
         let down_ms = self.world.rng.random_range(20..2500);
+        if self.weak {
+            self.weak_fault(node)?;
+            return self.after_fault(down_ms);
+        }
         match self.world.rng.random_range(0..10u32) {
             0 | 1 => self.world.kill(node),
             2 => self.world.power_off(node),
@@ -152,13 +168,47 @@ impl Story {
             }
             _ => self.world.hold_node(node),
         }
+        self.after_fault(down_ms)
+    }
+
+    /// One machine may lose power if none misses anything from an earlier time; the leader or another may die with
+    /// it, or be cut off before.
+    fn weak_fault(&mut self, node: usize) -> Result<(), String> {
+        let whole =
+            self.groups.iter().all(|window| lock(window).as_ref().is_some_and(|(_, lost)| !*lost.borrow()));
+        let nodes = self.world.nodes.len();
+        let other = (node + self.world.rng.random_range(1..nodes)) % nodes;
+        let power = whole && self.world.rng.random_bool(0.8);
+        if self.world.rng.random_bool(0.4) {
+            self.world.hold_node(other);
+            let alone_ms = self.world.rng.random_range(1..500);
+            self.run_for(alone_ms)?;
+        }
+        let third = (0..nodes).find(|third| *third != node && *third != other);
+        match self.world.rng.random_range(0..4u32) {
+            0 => {
+                let changes = self.world.rng.random_range(0..20);
+                self.world.halt(node, changes, power);
+            }
+            _ if power => self.world.power_off(node),
+            _ => self.world.kill(node),
+        }
+        if let Some(third) = third
+            && self.world.rng.random_bool(0.6)
+        {
+            self.world.kill(third);
+        }
+        Ok(())
+    }
+
+    fn after_fault(&mut self, down_ms: u64) -> Result<(), String> {
         self.run_for(down_ms)?;
         self.world.unhold_all();
         for node in 0..self.world.nodes.len() {
             self.world.nodes[node].disk.call_off_halt();
             if !self.world.is_up(node) {
                 self.world.start(node);
-                let pause = self.world.rng.random_range(0..300);
+                let pause = self.world.rng.random_range(0..if self.weak { 4000 } else { 300 });
                 self.run_for(pause)?;
             }
         }
@@ -184,7 +234,8 @@ impl Story {
             let Some(group) = lock(window).clone().filter(|_| self.world.is_up(node)) else {
                 continue;
             };
-            let status = group.borrow();
+            let (status, _) = &group;
+            let status = status.borrow();
             if status.is_leader && self.leaders.saw(GROUP.0, status.term, node as u64 + 1)? {
                 let name = &self.world.nodes[node].name;
                 self.world.trace.line(name, format_args!("leads term {}", status.term));
@@ -196,7 +247,7 @@ impl Story {
     fn leader(&self) -> Option<usize> {
         (0..self.groups.len()).find(|node| {
             self.world.is_up(*node)
-                && lock(&self.groups[*node]).as_ref().is_some_and(|status| status.borrow().is_leader)
+                && lock(&self.groups[*node]).as_ref().is_some_and(|(status, _)| status.borrow().is_leader)
         })
     }
 
@@ -206,7 +257,7 @@ impl Story {
             .iter()
             .filter_map(|window| {
                 let window = lock(window);
-                let status = window.as_ref()?.borrow();
+                let status = window.as_ref()?.0.borrow();
                 Some((status.last_index, status.committed, status.applied))
             })
             .collect();
@@ -217,7 +268,7 @@ impl Story {
         let mut text = String::new();
         for (node, window) in self.groups.iter().enumerate() {
             let window = lock(window);
-            let Some(status) = window.as_ref().map(|status| status.borrow().clone()) else {
+            let Some(status) = window.as_ref().map(|(status, _)| status.borrow().clone()) else {
                 continue;
             };
             text.push_str(&format!("n{}: {status:?}; ", node + 1));
@@ -287,11 +338,12 @@ impl Ledger {
     }
 }
 
-/// The status of the group that runs on a machine now.
-type Window = Arc<Mutex<Option<tokio::sync::watch::Receiver<weir_raft::GroupStatus>>>>;
+/// The status of the group that runs on a machine now, and whether it lost its log's tail.
+type Window = Arc<Mutex<Option<(watch::Receiver<GroupStatus>, watch::Receiver<bool>)>>>;
 
 struct Place {
     me: u64,
+    durability: Durability,
     snapshot_log_bytes: u64,
     window: Window,
 }
@@ -304,7 +356,8 @@ async fn node(env: Env, place: Place, ledger: Arc<Mutex<Ledger>>, trace: Trace) 
     // The directories that the node's data directory stands for; what is below is the stores'.
     env.disk.create_dir_all(Path::new("/data")).map_err(|e| text(&e))?;
     env.disk.sync_dir(Path::new("/")).map_err(|e| text(&e))?;
-    let options = WalOptions { segment_bytes: 32 << 10, ..WalOptions::default() };
+    let options =
+        WalOptions { segment_bytes: 32 << 10, durability: place.durability, ..WalOptions::default() };
     let wal = Wal::open(&env, Path::new("/data/wal"), options).await.map_err(|e| text(&e))?;
     let snapshots = SnapshotStore::open(&env, Path::new("/data/snapshots")).await.map_err(|e| text(&e))?;
     let identity = PeerIdentity { cluster_id: "toy".to_owned(), node_hex: format!("{me:040x}") };
@@ -336,13 +389,14 @@ async fn node(env: Env, place: Place, ledger: Arc<Mutex<Ledger>>, trace: Trace) 
         peers,
         env: env.clone(),
         machine: Box::new(machine),
+        founders: members.keys().copied().collect(),
         snapshot_log_bytes: place.snapshot_log_bytes,
     })
     .await
     .map_err(|e| text(&e))?;
     registry.insert(group.clone());
     group.initialize(members).await.map_err(|e| text(&e))?;
-    *lock(&place.window) = Some(group.status());
+    *lock(&place.window) = Some((group.status(), group.tail_lost()));
     trace.line(&name(me), "started");
     loop {
         if let Some(error) = wal.failed().borrow().clone() {

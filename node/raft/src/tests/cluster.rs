@@ -213,6 +213,7 @@ impl Cluster {
             peers: peers.clone(),
             env: env.clone(),
             machine: list.machine(),
+            founders: self.addrs.keys().copied().collect(),
             snapshot_log_bytes: self.settings.snapshot_log_bytes,
         })
         .await
@@ -239,6 +240,32 @@ impl Cluster {
         node.group.shutdown().await;
         node.wal.close().await.unwrap();
         node.list.clone()
+    }
+
+    /// Keeps what the node's directory holds now for [`Cluster::lose_power`].
+    pub(super) fn note_disk(&self, id: u64) {
+        copy_dir(&self.dir(id), &self.noted(id));
+    }
+
+    /// Ends a node without a word; its directory goes back to what was noted.
+    pub(super) async fn lose_power(&mut self, id: u64) {
+        let mut node = self.nodes.remove(&id).unwrap();
+        drop(node.stop.take());
+        node.server.take().unwrap().join().await;
+        node.group.shutdown().await;
+        drop(node);
+        let log = self.dir(id).join("log");
+        while Env::system().disk.lock_dir(&log).is_err() {
+            // The writer is still at it.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        std::fs::remove_dir_all(self.dir(id)).unwrap();
+        std::fs::rename(self.noted(id), self.dir(id)).unwrap();
+        self.disks[&id].reboot();
+    }
+
+    fn noted(&self, id: u64) -> PathBuf {
+        self.dir.path().join(format!("noted-n{id}"))
     }
 
     /// Starts a stopped node again from its directory.
@@ -301,5 +328,19 @@ impl Cluster {
         let lists: Vec<_> = self.nodes.values().map(|node| node.list.items()).collect();
         assert!(lists.windows(2).all(|pair| pair[0] == pair[1]), "the replicas differ");
         assert_eq!(lists[0].len(), count);
+    }
+}
+
+fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_dir(&entry.path(), &to);
+        } else if let Err(error) = std::fs::copy(entry.path(), to) {
+            // Files are renamed meanwhile; none that holds anything.
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+        }
     }
 }

@@ -17,6 +17,8 @@ struct Gate {
     no_room: AtomicBool,
     /// Snapshots begun to be taken.
     takes: AtomicU64,
+    /// Times that power failed.
+    boots: AtomicU64,
 }
 
 /// Clones share the gate.
@@ -44,6 +46,11 @@ impl SlowDisk {
     /// From now on a snapshot being taken finds room for its header alone, or for all.
     pub(super) fn refuse_snapshots(&self, refuse: bool) {
         self.gate.no_room.store(refuse, Ordering::Relaxed);
+    }
+
+    /// Power failed and came back.
+    pub(super) fn reboot(&self) {
+        self.gate.boots.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How many snapshots were begun to be taken.
@@ -90,6 +97,10 @@ impl Disk for SlowDisk {
 
     fn lock_dir(&self, path: &Path) -> io::Result<Box<dyn Any + Send>> {
         self.real.lock_dir(path)
+    }
+
+    fn boot_id(&self) -> io::Result<String> {
+        Ok(format!("boot {}", self.gate.boots.load(Ordering::Relaxed)))
     }
 
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {

@@ -6,6 +6,7 @@ mod elections;
 mod list;
 mod net;
 mod peers;
+mod power;
 mod proposals;
 mod reads;
 mod snapshots;

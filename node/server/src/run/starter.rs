@@ -9,7 +9,7 @@ use crate::meta::{ClusterMap, ClusterSettings, MetaMachine, ShardEntry, decode_m
 use crate::metrics::ShardMetrics;
 use crate::shard::stamp_clock::StampClock;
 use crate::shard::{self, ShardHandle, ShardOptions};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use weir_env::Env;
@@ -62,7 +62,12 @@ impl Starter {
         }
     }
 
-    pub(super) async fn meta_group(&self, dir: &DataDir, machine: MetaMachine) -> Result<Group, Error> {
+    pub(super) async fn meta_group(
+        &self,
+        dir: &DataDir,
+        machine: MetaMachine,
+        founders: BTreeSet<NodeId>,
+    ) -> Result<Group, Error> {
         Ok(Group::start(GroupOptions {
             id: META,
             me: self.me,
@@ -72,6 +77,7 @@ impl Starter {
             peers: self.peers.clone(),
             env: self.env.clone(),
             machine: Box::new(machine),
+            founders,
             snapshot_log_bytes: META_SNAPSHOT_LOG_BYTES,
         })
         .await?)
@@ -97,6 +103,7 @@ impl Starter {
             snapshot_log_bytes: config.snapshot_log_bytes,
             clock,
             space_low: self.wal.space_low(),
+            replicas: entry.replicas.iter().copied().collect(),
             slots: entry.slots.clone(),
             settings: weir_stream::Settings {
                 stream_node_max_entries: settings.stream_node_max_entries,

@@ -7,6 +7,7 @@ use super::reader::Reader;
 use super::stamp_clock::StampClock;
 use super::{ShardId, duties};
 use crate::metrics::ShardMetrics;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -37,6 +38,8 @@ pub struct ShardOptions {
     pub clock: Arc<StampClock>,
     /// True while only the disk's reserve is left.
     pub space_low: watch::Receiver<bool>,
+    /// The nodes that the shard was founded on.
+    pub replicas: BTreeSet<NodeId>,
     /// The slots of a shard that is founded now; an existing shard's own log is the authority.
     pub slots: Vec<SlotRange>,
     /// Settings of a shard that is founded now.
@@ -73,6 +76,7 @@ pub async fn start(options: ShardOptions) -> Result<ShardHandle, weir_raft::Erro
         peers: options.peers,
         env: options.env.clone(),
         machine: Box::new(Applier { core: core.clone() }),
+        founders: options.replicas,
         snapshot_log_bytes: options.snapshot_log_bytes,
     })
     .await?;

@@ -22,7 +22,7 @@ pub(super) fn options(durability: Durability) -> WalOptions {
         spare_segments: 2,
         reserve_bytes: 0,
         prefill: false,
-        must_exist: false,
+        ..WalOptions::default()
     }
 }
 

@@ -55,6 +55,7 @@ struct World {
     crashed: bool,
     capacity: Option<u64>,
     locked: Vec<PathBuf>,
+    boots: u64,
 }
 
 fn no_space() -> io::Error {
@@ -192,6 +193,7 @@ impl FaultDisk {
     pub(super) fn lose_power(&self, dice: &mut Dice) {
         self.restart_process();
         let mut world = self.world.lock();
+        world.boots += 1;
         let World { inodes, names, synced_names, pending_names, .. } = &mut *world;
         let kept = dice.below(pending_names.len() as u64 + 1) as usize;
         *names = synced_names.clone();
@@ -318,6 +320,10 @@ impl Disk for FaultDisk {
         }
         world.locked.push(path.to_owned());
         Ok(Box::new(DirLock { world: self.world.clone(), path: path.to_owned() }))
+    }
+
+    fn boot_id(&self) -> io::Result<String> {
+        Ok(format!("boot {}", self.world.lock().boots))
     }
 
     fn free_bytes(&self, _: &Path) -> io::Result<u64> {

@@ -1,6 +1,7 @@
 mod crash;
 mod damage;
 mod fault_disk;
+mod owner;
 mod space;
 
 use std::path::Path;
