@@ -1,5 +1,6 @@
 //! The client connections of this node, for CLIENT LIST, KILL, INFO and UNBLOCK, and for the limit on their number.
 
+use crate::shard::backlog::Backlog;
 use crate::shard::{ShardHandle, Unblock};
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
@@ -32,6 +33,8 @@ pub struct Client {
     pub local_addr: SocketAddr,
     /// Monotonic time at which it was accepted.
     pub since: Duration,
+    /// Finished answers that wait to be sent.
+    pub backlog: Arc<Backlog>,
     state: Mutex<State>,
     killed: AtomicBool,
     waker: AtomicWaker,
@@ -94,6 +97,7 @@ impl Clients {
         addr: SocketAddr,
         local_addr: SocketAddr,
         now: Duration,
+        backlog: Backlog,
     ) -> Option<Arc<Client>> {
         let mut registry = self.0.lock();
         if registry.open.len() >= max {
@@ -105,6 +109,7 @@ impl Clients {
             addr,
             local_addr,
             since: now,
+            backlog: Arc::new(backlog),
             state: Mutex::new(State { active: now, proto: 2, command: "NULL", ..State::default() }),
             killed: AtomicBool::new(false),
             waker: AtomicWaker::new(),
@@ -206,7 +211,7 @@ impl Client {
         let _ = writeln!(
             line,
             "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 multi={} \
-             watch=0 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r \
+             watch=0 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem=0 events=r \
              cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
             self.addr,
@@ -215,6 +220,7 @@ impl Client {
             now.saturating_sub(self.since).as_secs(),
             now.saturating_sub(state.active).as_secs(),
             state.queued.map_or(-1, |n| n as i64),
+            self.backlog.bytes(),
             state.command,
             state.proto,
             text(&state.library_name),
@@ -235,7 +241,7 @@ mod tests {
     #[test]
     fn the_number_of_connections_is_bounded_and_places_come_back() {
         let clients = Clients::default();
-        let open = |port| clients.register(2, addr(port), addr(7001), Duration::ZERO);
+        let open = |port| clients.register(2, addr(port), addr(7001), Duration::ZERO, Backlog::new(9));
         let (first, second) = (open(1), open(2));
         assert!(open(3).is_none());
         clients.remove(first.unwrap().id);
@@ -246,9 +252,10 @@ mod tests {
     #[test]
     fn a_kill_means_those_that_fit_all_conditions() {
         let clients = Clients::default();
-        let me = clients.register(9, addr(1), addr(7001), Duration::ZERO).unwrap();
-        let old = clients.register(9, addr(2), addr(7001), Duration::ZERO).unwrap();
-        let young = clients.register(9, addr(3), addr(7001), Duration::from_secs(60)).unwrap();
+        let me = clients.register(9, addr(1), addr(7001), Duration::ZERO, Backlog::new(9)).unwrap();
+        let old = clients.register(9, addr(2), addr(7001), Duration::ZERO, Backlog::new(9)).unwrap();
+        let young =
+            clients.register(9, addr(3), addr(7001), Duration::from_secs(60), Backlog::new(9)).unwrap();
         let now = Duration::from_secs(61);
         let count = |filter: ClientFilter| clients.matching(&filter, me.id, now).len();
         assert_eq!(count(ClientFilter::default()), 3);

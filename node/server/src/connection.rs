@@ -3,11 +3,13 @@
 //! The task is one loop over four steps: collect answers, write, take commands, read. Answers go out strictly in
 //! the order of commands. Commands of one kind (writes, or reads) are submitted without waiting for each other, which
 //! feeds the batcher; a change of kind first waits for what is in flight, so a read sees the writes before it. A command
-//! that waits (BLOCK, WAIT) runs alone: what was pipelined behind it stays unread, other connections do not notice.
+//! that waits (BLOCK, WAIT) runs alone: what was pipelined behind it is read and not taken, so that the end of the
+//! connection is noticed; other connections do not notice.
 //!
 //! Bounds: `pipeline-commands-max` calls in flight ([`READS_IN_FLIGHT_MAX`] reads), [`OUTPUT_PAUSE_BYTES`] of unsent answers before no further command
-//! is taken (a slow reader feels that as back-pressure), `client-output-buffer-limit` before it is closed, and
-//! [`READ_AHEAD_BYTES`] of input that cannot be taken yet. An idle connection holds no buffer.
+//! is taken (a slow reader feels that as back-pressure), `shard/backlog.rs` for answers that are finished behind them,
+//! `client-output-buffer-limit` before it is closed, and [`READ_AHEAD_BYTES`] of input that cannot be taken yet
+//! (`client-query-buffer-limit` behind a command that waits). An idle connection holds no buffer.
 
 mod dispatch;
 mod in_flight;
@@ -33,7 +35,8 @@ use weir_stream::{Refusal, Reply};
 
 /// Unsent answers above this stop the taking of commands.
 pub const OUTPUT_PAUSE_BYTES: usize = 256 * 1024;
-/// Input is read ahead of what can be taken up to this much, so that a closed connection is noticed.
+/// Input is read ahead of what can be taken up to this much, so that a closed connection is noticed. While a
+/// call waits, which may take for ever, the bound is `client-query-buffer-limit`, as in Redis.
 pub const READ_AHEAD_BYTES: usize = 256 * 1024;
 /// Reads of one connection in flight. A small request can have a large answer, and answers wait in memory.
 pub const READS_IN_FLIGHT_MAX: usize = 64;
@@ -113,6 +116,10 @@ impl Connection {
         }
         for _ in 0..ROUNDS_MAX {
             let collected = self.collect_answers(cx);
+            if self.session.client.backlog.overflowed() {
+                self.warn_of_output(self.session.client.backlog.bytes());
+                return Poll::Ready(());
+            }
             let sent = match self.send(cx) {
                 Ok(sent) => sent,
                 Err(_) => return Poll::Ready(()),
@@ -157,6 +164,7 @@ impl Connection {
         }
         if self.in_flight.is_empty() {
             self.class = Class::Idle;
+            self.session.client.backlog.drained();
         }
         any
     }
@@ -203,11 +211,7 @@ impl Connection {
                     any = true;
                 }
                 Poll::Pending if self.unsent() > self.node.config.client_output_buffer_limit => {
-                    tracing::warn!(
-                        client = %self.session.client.addr,
-                        bytes = self.unsent(),
-                        "closing a client that does not read its answers (client-output-buffer-limit)"
-                    );
+                    self.warn_of_output(self.unsent());
                     return Err(std::io::ErrorKind::OutOfMemory.into());
                 }
                 Poll::Pending => break,
@@ -222,6 +226,14 @@ impl Connection {
             self.sent = 0;
         }
         Ok(any)
+    }
+
+    fn warn_of_output(&self, bytes: usize) {
+        tracing::warn!(
+            client = %self.session.client.addr,
+            bytes,
+            "closing a client that does not read its answers (client-output-buffer-limit)"
+        );
     }
 
     /// Starts buffered commands while they may.
@@ -264,8 +276,7 @@ impl Connection {
 
     /// Reads once if there is room. An error ends the connection.
     fn read(&mut self, cx: &mut Context<'_>) -> std::io::Result<bool> {
-        let room = self.starved || self.input.len() < READ_AHEAD_BYTES;
-        if self.input_ended || self.session.closing || !room {
+        if self.input_ended || self.session.closing || !self.has_room()? {
             return Ok(false);
         }
         let Poll::Ready(read) = self.poll_read(cx) else { return Ok(false) };
@@ -279,6 +290,23 @@ impl Connection {
         let now = self.node.env.clock.mono();
         self.session.client.update(|state| state.active = now);
         Ok(true)
+    }
+
+    /// Whether more input may be read. An error when too much waits behind a call that waits.
+    fn has_room(&self) -> std::io::Result<bool> {
+        if self.starved || self.input.len() < READ_AHEAD_BYTES {
+            return Ok(true);
+        }
+        let waits = self.in_flight.iter().any(|call| call.about.waits);
+        if waits && self.input.len() >= self.node.config.client_query_buffer_limit {
+            tracing::warn!(
+                client = %self.session.client.addr,
+                bytes = self.input.len(),
+                "closing a client that sent too much behind a command that waits (client-query-buffer-limit)"
+            );
+            return Err(std::io::ErrorKind::OutOfMemory.into());
+        }
+        Ok(waits)
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {

@@ -3,6 +3,7 @@
 use crate::connection::Connection;
 use crate::node::Node;
 use crate::session::Session;
+use crate::shard::backlog::Backlog;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +31,8 @@ fn admit(node: &Arc<Node>, stream: BoxStream, addr: SocketAddr) {
     let local_addr =
         stream.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], node.config.port)));
     let now = node.env.clock.mono();
-    match node.clients.register(node.config.maxclients, addr, local_addr, now) {
+    let backlog = Backlog::new(node.config.client_output_buffer_limit);
+    match node.clients.register(node.config.maxclients, addr, local_addr, now, backlog) {
         Some(client) => {
             node.metrics.connections_accepted.inc();
             let connection = Connection::new(node.clone(), stream, Session::new(client));

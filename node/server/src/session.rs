@@ -186,12 +186,13 @@ impl Transaction {
 mod tests {
     use super::*;
     use crate::clients::Clients;
+    use crate::shard::backlog::Backlog;
     use std::net::SocketAddr;
     use std::time::Duration;
 
     fn session() -> Session {
         let addr = SocketAddr::from(([127, 0, 0, 1], 1));
-        Session::new(Clients::default().register(1, addr, addr, Duration::ZERO).unwrap())
+        Session::new(Clients::default().register(1, addr, addr, Duration::ZERO, Backlog::new(9)).unwrap())
     }
 
     #[test]

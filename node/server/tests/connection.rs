@@ -21,6 +21,10 @@ struct Server {
 
 impl Server {
     async fn start() -> Server {
+        Self::start_with(&[]).await
+    }
+
+    async fn start_with(settings: &[(&str, &str)]) -> Server {
         let env = Env::system();
         for _ in 0..50 {
             // Peer and admin ports lie 10,000 and 20,000 above; all stay below those of outgoing connections.
@@ -32,7 +36,9 @@ impl Server {
                 ("port", port.to_string()),
                 ("cluster", format!("n1=127.0.0.1:{port}")),
             ];
-            let flags = flags.map(|(key, value)| (key.to_owned(), value)).into();
+            let settings = settings.iter().map(|(key, value)| (*key, (*value).to_owned()));
+            let flags = flags.into_iter().chain(settings);
+            let flags = flags.map(|(key, value)| (key.to_owned(), value)).collect();
             let config = Config::load(&Sources { flags, ..Sources::default() }).expect("settings");
             if let Ok(node) = start_node(env.clone(), config).await {
                 timeout(Duration::from_secs(30), node.ready()).await.expect("ready in time");
@@ -190,6 +196,40 @@ async fn a_blocked_client_that_goes_away_gets_no_delivery() {
 }
 
 #[tokio::test]
+async fn a_blocked_client_that_goes_away_behind_much_input_gets_no_delivery() {
+    let server = Server::start().await;
+    let mut c = server.connect().await;
+    assert_eq!(c.ask("XGROUP CREATE s g $ MKSTREAM").await, "OK");
+    let mut gone = server.connect().await;
+    gone.send("XREADGROUP GROUP g one BLOCK 0 STREAMS s >").await;
+    server.parked(1).await;
+    // More than is read ahead and than the system holds.
+    let line = format!("PING {}\n", "x".repeat(20_000));
+    gone.send(&line.repeat(1_000)).await;
+    drop(gone);
+    server.parked(0).await;
+    c.ask("XADD s 1-1 a 1").await;
+    assert_eq!(c.ask("XREADGROUP GROUP g two STREAMS s >").await, "[[s [[1-1 [a 1]]]]]");
+}
+
+#[tokio::test]
+async fn too_much_input_behind_a_blocked_command_ends_the_connection() {
+    let server = Server::start_with(&[("client-query-buffer-limit", "2000000")]).await;
+    let mut c = server.connect().await;
+    c.send("XREAD BLOCK 0 STREAMS s $").await;
+    server.parked(1).await;
+    let line = format!("PING {}\n", "x".repeat(20_000));
+    let mut bytes = Vec::new();
+    encode_command(["PING", &line], &mut bytes);
+    let mut sent = 0;
+    while c.stream.write_all(&bytes).await.is_ok() {
+        sent += bytes.len();
+        assert!(sent < 100 << 20, "it takes everything");
+    }
+    server.parked(0).await;
+}
+
+#[tokio::test]
 async fn what_is_sent_behind_a_blocked_command_waits_for_it() {
     let server = Server::start().await;
     let (mut reader, mut writer) = (server.connect().await, server.connect().await);
@@ -251,4 +291,55 @@ async fn a_client_that_reads_nothing_is_not_served_further_and_harms_nobody() {
     for _ in 0..300 {
         assert!(matches!(deaf.next().await, Some(Value::Array(entries)) if entries.len() == 100));
     }
+}
+
+/// The bytes of finished answers that wait for the client, as CLIENT LIST shows them.
+async fn waiting_bytes(c: &mut Client, id: &str) -> usize {
+    let line = c.ask(&format!("CLIENT LIST ID {id}")).await;
+    let (_, rest) = line.split_once(" omem=").expect("omem");
+    rest.split(' ').next().expect("a number").parse().expect("a number")
+}
+
+#[tokio::test]
+async fn reads_with_large_answers_wait_for_their_turn() {
+    let server = Server::start().await;
+    let (mut c, mut many) = (server.connect().await, server.connect().await);
+    let value = "v".repeat(4 << 20);
+    assert_eq!(c.ask(&format!("XADD s 1-1 a {value}")).await, "1-1");
+    let id = many.ask("CLIENT ID").await;
+    many.send(&"XRANGE s - +\n".repeat(60)).await;
+    many.send("XADD s 2-1 a 1\nXLEN s").await;
+    // What is finished waits for a client that reads nothing yet.
+    let full = async {
+        while waiting_bytes(&mut c, &id).await < 8 << 20 {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), full).await.expect("answers gather");
+    sleep(Duration::from_millis(300)).await;
+    let waiting = waiting_bytes(&mut c, &id).await;
+    assert!(waiting <= 16 << 20, "{waiting} bytes of answers wait in memory");
+    for n in 0..60 {
+        let Some(Value::Array(entries)) = many.next().await else { panic!("answer {n}") };
+        assert_eq!(entries.len(), 1, "answer {n} sees the add after it");
+    }
+    assert_eq!(many.answers(2).await, ["2-1", "2"]);
+    assert_eq!(waiting_bytes(&mut c, &id).await, 0);
+}
+
+#[tokio::test]
+async fn writes_with_too_large_answers_end_the_connection() {
+    let server = Server::start_with(&[("client-output-buffer-limit", "10000000")]).await;
+    let (mut c, mut many) = (server.connect().await, server.connect().await);
+    let value = "v".repeat(1 << 20);
+    assert_eq!(c.ask(&format!("XADD s 1-1 a {value}")).await, "1-1");
+    assert_eq!(c.ask("XGROUP CREATE s g 0").await, "OK");
+    c.ask("XREADGROUP GROUP g c STREAMS s >").await;
+    many.send(&"XREADGROUP GROUP g c STREAMS s 0\n".repeat(200)).await;
+    let mut answered = 0;
+    while many.next().await.is_some() {
+        answered += 1;
+    }
+    assert!(answered < 200, "all of 200 MB was kept");
+    assert_eq!(c.ask("XLEN s").await, "1");
 }

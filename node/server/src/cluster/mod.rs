@@ -91,7 +91,7 @@ async fn ask_leader(node: &Arc<Node>, slot: Slot, query: Query, otherwise: Reply
     let shard = node.topology.view().shard_of(slot).and_then(|s| node.shards.get(s.id));
     match shard.filter(|shard| shard.serving()) {
         None => otherwise,
-        Some(shard) => match shard.read(query, ReadMode::Leader, None).await {
+        Some(shard) => match shard.read(query, ReadMode::Leader, None, None).await {
             Answer::Reply { reply, .. } => reply,
             _ => otherwise,
         },

@@ -177,7 +177,7 @@ fn client(node: &Node, session: &mut Session, call: ClientCall) -> Reply {
 /// Keys of the shards led here.
 async fn db_size(node: &Node) -> Reply {
     let led = node.shards.led();
-    let counts = led.iter().map(|shard| shard.read(Query::KeyCount, ReadMode::Leader, None));
+    let counts = led.iter().map(|shard| shard.read(Query::KeyCount, ReadMode::Leader, None, None));
     let mut keys = 0;
     for answer in join_all(counts).await {
         // A shard that went elsewhere meanwhile is counted there.
@@ -208,7 +208,7 @@ async fn flush(node: &Node) -> (Reply, Written) {
         match answer {
             Answer::Reply { index, .. } => written.note(shard.id(), *index),
             Answer::Unknown => written.note_unknown(shard.id()),
-            Answer::Moved | Answer::Busy | Answer::OutOfSpace | Answer::TooLarge => {}
+            Answer::Moved | Answer::Busy | Answer::Later(_) | Answer::OutOfSpace | Answer::TooLarge => {}
         }
     }
     let refusal = match flush_end(&answers) {
@@ -241,7 +241,7 @@ fn is_leader(shard: &ShardHandle) -> bool {
 /// Empties one shard; asks again while it is led here and cannot serve.
 async fn flush_shard(shard: &ShardHandle, until: Instant) -> Answer {
     loop {
-        match shard.write(Command::Flush, None).await {
+        match shard.write(Command::Flush, None, None).await {
             Answer::Moved if is_leader(shard) && Instant::now() < until => {
                 weir_env::time::sleep(FLUSH_AGAIN_PAUSE).await;
             }

@@ -301,9 +301,9 @@ impl Connection {
                 // A copy is cheap beside the log, but only the last call can use it, and EXEC may be long.
                 let again =
                     (!waits && merge.is_none() && self.in_flight.is_empty()).then(|| Box::new(job.clone()));
-                let writes = job.access() == Access::Write;
+                let access = job.access();
                 let pending = job.submit(&shard, &self.session.client);
-                let stage = Stage::Shard { pending, shard: shard.id(), slot, writes, again };
+                let stage = Stage::Shard { pending, shard: shard.id(), slot, access, again };
                 self.push(row.name, stage, class, waits, merge);
             }
             None => {

@@ -45,8 +45,8 @@ pub(super) enum Stage {
         pending: Pending,
         shard: ShardId,
         slot: Slot,
-        /// It is a write.
-        writes: bool,
+        /// A write, or which kind of read.
+        access: Access,
         /// How to send it once more if it was not done and nothing followed it.
         again: Option<Box<Job>>,
     },
@@ -97,10 +97,11 @@ impl Job {
             client.update(|state| state.blocked_at = Some(shard.clone()));
         }
         match self {
-            Job::Write(command, park) => shard.write(command, park),
+            Job::Write(command, park) => shard.write(command, park, Some(client.backlog.clone())),
             Job::Read(query, access, park) => {
                 let follower = access == Access::FollowerRead && !shard.serving();
-                shard.read(query, if follower { ReadMode::Follower } else { ReadMode::Leader }, park)
+                let mode = if follower { ReadMode::Follower } else { ReadMode::Leader };
+                shard.read(query, mode, park, Some(client.backlog.clone()))
             }
         }
     }
@@ -121,10 +122,12 @@ pub(super) async fn send(node: Arc<Node>, client: Arc<Client>, slot: Slot, job: 
         let writes = job.access() == Access::Write;
         match settle(job.clone().submit(&shard, &client).await, shard.id(), slot, writes) {
             Ok(done) => return done,
-            Err(slot) if job.park().is_some() || Instant::now() >= deadline => {
+            // All before it were sent by now.
+            Err(Unsettled::Later(_)) => client.backlog.drained(),
+            Err(Unsettled::Moved(slot)) if job.park().is_some() || Instant::now() >= deadline => {
                 return elsewhere(node, slot).await;
             }
-            Err(_) => sleep(AGAIN_PAUSE).await,
+            Err(Unsettled::Moved(_)) => sleep(AGAIN_PAUSE).await,
         }
     }
 }
@@ -139,14 +142,24 @@ pub(super) fn redirected(redirect: &Redirect) -> Reply {
     error(redirect.to_string())
 }
 
-/// The end that a shard's answer means, or the slot to route again. `writes`: it answers a write.
-fn settle(answer: Answer, shard: ShardId, slot: Slot, writes: bool) -> Result<Done, Slot> {
+/// What has to be sent again.
+#[derive(Debug, PartialEq)]
+enum Unsettled {
+    /// Not done here: route the slot again.
+    Moved(Slot),
+    /// A read whose turn had not come.
+    Later(Box<Query>),
+}
+
+/// The end that a shard's answer means, or what is left to do. `writes`: it answers a write.
+fn settle(answer: Answer, shard: ShardId, slot: Slot, writes: bool) -> Result<Done, Unsettled> {
     match answer {
-        Answer::Reply { reply: Reply::Error(Refusal::NotOwned(slot)), .. } => Err(slot),
+        Answer::Reply { reply: Reply::Error(Refusal::NotOwned(slot)), .. } => Err(Unsettled::Moved(slot)),
+        Answer::Later(query) => Err(Unsettled::Later(query)),
         Answer::Reply { reply, index } => {
             Ok(Done { written: (index > 0).then_some((shard, Some(index))), ..Done::reply(reply) })
         }
-        Answer::Moved => Err(slot),
+        Answer::Moved => Err(Unsettled::Moved(slot)),
         Answer::Busy => Ok(Done::reply(error(BUSY))),
         Answer::Unknown => {
             Ok(Done { written: writes.then_some((shard, None)), ..Done::reply(error(UNKNOWN)) })
@@ -178,11 +191,18 @@ impl InFlight {
                     Poll::Ready(done) => break done,
                     Poll::Pending => return Poll::Pending,
                 },
-                Stage::Shard { pending, shard, slot, writes, again } => match Pin::new(pending).poll(cx) {
+                Stage::Shard { pending, shard, slot, access, again } => match Pin::new(pending).poll(cx) {
                     Poll::Pending => return Poll::Pending,
-                    Poll::Ready(answer) => match settle(answer, *shard, *slot, *writes) {
+                    Poll::Ready(answer) => match settle(answer, *shard, *slot, *access == Access::Write) {
                         Ok(done) => break done,
-                        Err(slot) => {
+                        Err(Unsettled::Later(query)) => {
+                            // All before it are sent: its turn has come.
+                            client.backlog.drained();
+                            let job = Job::Read(*query, *access, None);
+                            self.stage =
+                                Stage::Task(Box::pin(send(node.clone(), client.clone(), *slot, job, 0)));
+                        }
+                        Err(Unsettled::Moved(slot)) => {
                             self.stage = Stage::Task(match again.take().filter(|_| alone) {
                                 Some(job) => Box::pin(send(node.clone(), client.clone(), slot, *job, 0)),
                                 None => Box::pin(elsewhere(node.clone(), slot)),
@@ -234,9 +254,9 @@ mod tests {
         let settle = |answer, writes| settle(answer, ShardId(0), Slot(7), writes);
         let ended = |done: Done| (done.reply, done.written);
         let settled = |answer| settle(answer, true).map(ended);
-        assert_eq!(settled(Answer::Moved), Err(Slot(7)));
+        assert_eq!(settled(Answer::Moved), Err(Unsettled::Moved(Slot(7))));
         let refused = Reply::Error(Refusal::NotOwned(Slot(9)));
-        assert_eq!(settled(Answer::Reply { reply: refused, index: 3 }), Err(Slot(9)));
+        assert_eq!(settled(Answer::Reply { reply: refused, index: 3 }), Err(Unsettled::Moved(Slot(9))));
         assert_eq!(
             settled(Answer::Reply { reply: Reply::Ok, index: 3 }),
             Ok((Reply::Ok, Some((ShardId(0), Some(3)))))

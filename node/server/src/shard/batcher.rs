@@ -4,6 +4,7 @@
 //! client wait: with nothing in flight a command leaves at once.
 
 use super::applier::Core;
+use super::backlog::AnswerSender;
 use super::handle::{Answer, Charge, Limits, Park};
 use super::in_flight::Proposal;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ pub(super) struct Submission {
     /// Names the waiter if the command parks; also its place in the queue of waiters.
     pub(super) ticket: u64,
     /// `None`: the server itself proposed and waits for nothing.
-    pub(super) sender: Option<oneshot::Sender<Answer>>,
+    pub(super) sender: Option<AnswerSender>,
     /// Its share of the bounds; `None` for what the server itself proposes.
     pub(super) charge: Option<Charge>,
 }
@@ -28,7 +29,7 @@ pub(super) struct Submission {
 impl Submission {
     /// A proposal of the server's own, bound to nothing.
     pub(super) fn internal(command: Command, sender: oneshot::Sender<Answer>) -> Self {
-        Submission { command, park: None, ticket: 0, sender: Some(sender), charge: None }
+        Submission { command, park: None, ticket: 0, sender: Some(sender.into()), charge: None }
     }
 }
 
@@ -36,7 +37,7 @@ impl Submission {
 pub(super) struct Waiting {
     pub(super) park: Option<Park>,
     pub(super) ticket: u64,
-    pub(super) sender: Option<oneshot::Sender<Answer>>,
+    pub(super) sender: Option<AnswerSender>,
     _charge: Option<Charge>,
 }
 
@@ -44,7 +45,7 @@ impl Waiting {
     /// Answers, unless nobody listens any more.
     pub(super) fn answer(self, answer: Answer) {
         if let Some(sender) = self.sender {
-            let _ = sender.send(answer);
+            sender.send(answer);
         }
     }
     /// Whether a reply is worth building.

@@ -2,6 +2,7 @@
 
 use super::ShardId;
 use super::applier::Core;
+use super::backlog::{AnswerSender, Backlog};
 use super::batcher::Submission;
 use super::reader::ReadRequest;
 use std::future::Future;
@@ -27,6 +28,8 @@ pub enum Answer {
     Moved,
     /// Not done: too much is in flight here.
     Busy,
+    /// A read that was not done, since too many bytes of answers wait before it: here it is again.
+    Later(Box<Query>),
     /// Nobody can say: the write may or may not have been applied.
     Unknown,
     /// Not done: the disk is full but for its reserve.
@@ -68,6 +71,7 @@ pub enum Unblock {
 pub struct Pending {
     receiver: oneshot::Receiver<Answer>,
     parked: Option<(Arc<Inner>, u64)>,
+    backlog: Option<Arc<Backlog>>,
 }
 
 impl Future for Pending {
@@ -77,6 +81,9 @@ impl Future for Pending {
             Poll::Pending => Poll::Pending,
             Poll::Ready(answer) => {
                 self.parked = None;
+                if let (Some(backlog), Ok(Answer::Reply { reply, .. })) = (&self.backlog, &answer) {
+                    backlog.take(reply);
+                }
                 // A dropped sender means that the shard stopped with the command in hand.
                 Poll::Ready(answer.unwrap_or(Answer::Unknown))
             }
@@ -169,35 +176,44 @@ impl ShardHandle {
 
     /// Submits a write. Returns at once; the order of calls is the order in the log.
     ///
+    /// `backlog` counts the answer while it waits to be sent.
     /// With `park`, an XREADGROUP that finds nothing waits until entries come, its group goes, or the deadline.
-    pub fn write(&self, command: Command, park: Option<Park>) -> Pending {
+    pub fn write(&self, command: Command, park: Option<Park>, backlog: Option<Arc<Backlog>>) -> Pending {
         let (sender, receiver) = oneshot::channel();
+        let sender = AnswerSender::new(sender, backlog.clone());
         let ticket = self.0.tickets.fetch_add(1, Ordering::Relaxed);
         let parked = park.is_some().then(|| (self.0.clone(), ticket));
         let bytes = super::batcher::weight(&command);
         if !self.serving() {
-            let _ = sender.send(Answer::Moved);
+            sender.send(Answer::Moved);
         } else if command_grows(&command) && self.0.core.space_low() {
-            let _ = sender.send(Answer::OutOfSpace);
+            sender.send(Answer::OutOfSpace);
         } else if let Some(charge) = self.0.load.charge(bytes, &self.0.limits) {
             let submission = Submission { command, park, ticket, sender: Some(sender), charge: Some(charge) };
             // A stopped shard drops the submission, and with it the sender.
             let _ = self.0.writes.send(submission);
         } else {
             self.0.core.metrics.busy.inc();
-            let _ = sender.send(Answer::Busy);
+            sender.send(Answer::Busy);
         }
-        Pending { receiver, parked }
+        Pending { receiver, parked, backlog }
     }
 
     /// Submits a read. With `park`, an XREAD that finds nothing waits as [`ShardHandle::write`] does.
-    pub fn read(&self, query: Query, mode: ReadMode, park: Option<Park>) -> Pending {
+    pub fn read(
+        &self,
+        query: Query,
+        mode: ReadMode,
+        park: Option<Park>,
+        backlog: Option<Arc<Backlog>>,
+    ) -> Pending {
         let (sender, receiver) = oneshot::channel();
+        let sender = AnswerSender::new(sender, backlog.clone());
         let ticket = self.0.tickets.fetch_add(1, Ordering::Relaxed);
         let parked = park.is_some().then(|| (self.0.clone(), ticket));
         // A stopped shard drops the request, and with it the sender.
         let _ = self.0.reads.send(ReadRequest { query, mode, park, ticket, sender });
-        Pending { receiver, parked }
+        Pending { receiver, parked, backlog }
     }
 
     /// Ends the wait of `client`; false when none of its readers is parked here.

@@ -12,10 +12,12 @@
 //! * [`applier`]: feeds committed batches to the machine, once, in order.
 //! * [`reader`]: linearizable reads and follower reads.
 //! * [`waiters`]: parked XREAD and XREADGROUP.
+//! * [`backlog`]: bounds the finished answers of a connection.
 //! * [`duties`]: what runs beside commands: ends of waits, founding, expiry, freeing of large values.
 //! * [`stamp_clock`]: the leader's slewed clock.
 
 pub mod applier;
+pub mod backlog;
 pub mod batcher;
 pub mod duties;
 pub mod handle;

@@ -1,6 +1,7 @@
 //! Reads: prove leadership once for all that wait, let apply catch up, ask the machine.
 
 use super::applier::{Core, State};
+use super::backlog::AnswerSender;
 use super::batcher::Submission;
 use super::handle::{Answer, Park, ReadMode};
 use super::waiters::{Waiter, WaiterKind};
@@ -18,7 +19,7 @@ pub(super) struct ReadRequest {
     pub(super) mode: ReadMode,
     pub(super) park: Option<Park>,
     pub(super) ticket: u64,
-    pub(super) sender: oneshot::Sender<Answer>,
+    pub(super) sender: AnswerSender,
 }
 
 /// Most reads of one round.
@@ -45,6 +46,7 @@ impl Reader {
         while self.requests.recv_many(&mut round, ROUND_MAX).await > 0 {
             let (led, followed): (Vec<_>, Vec<_>) = round.drain(..).partition(|r| r.mode == ReadMode::Leader);
             for request in followed {
+                let Some(request) = hand_back(request) else { continue };
                 self.answer_as_follower(request);
             }
             if !led.is_empty() {
@@ -56,7 +58,7 @@ impl Reader {
     async fn answer_as_leader(&self, requests: Vec<ReadRequest>) {
         if !self.read_point().await {
             for request in requests {
-                let _ = request.sender.send(Answer::Moved);
+                request.sender.send(Answer::Moved);
             }
             return;
         }
@@ -68,6 +70,7 @@ impl Reader {
                 tokio::task::yield_now().await;
                 began = Instant::now();
             }
+            let Some(request) = hand_back(request) else { continue };
             let mut state = self.core.lock();
             let now_ms = self.core.clock.now_ms().max(state.machine.last_stamp_ms());
             match state.machine.query(now_ms, &request.query) {
@@ -107,7 +110,7 @@ impl Reader {
             heard.at.elapsed() <= self.staleness_max && heard.commit <= self.core.applied()
         });
         if !fresh || !on_follower(&request.query) {
-            let _ = request.sender.send(Answer::Moved);
+            request.sender.send(Answer::Moved);
             return;
         }
         let mut state = self.core.lock();
@@ -129,7 +132,7 @@ impl Expiry {
     async fn then_answer(self, request: ReadRequest, mut keys: Vec<Key>) {
         for _ in 0..DUE_ROUNDS_MAX {
             let Some(Answer::Reply { .. }) = self.propose(Command::ExpireDue { keys }).await else {
-                let _ = request.sender.send(Answer::Moved);
+                request.sender.send(Answer::Moved);
                 return;
             };
             let mut state = self.core.lock();
@@ -140,7 +143,7 @@ impl Expiry {
                 weir_stream::Answer::Due(more) => keys = more,
             }
         }
-        let _ = request.sender.send(Answer::Busy);
+        request.sender.send(Answer::Busy);
     }
 
     async fn propose(&self, command: Command) -> Option<Answer> {
@@ -155,18 +158,27 @@ fn on_follower(query: &Query) -> bool {
     !matches!(query, Query::Xpending { .. } | Query::XinfoConsumers { .. } | Query::XinfoGroups { .. })
 }
 
+/// Gives a read back whose connection has enough answers waiting. One that may park has none before it.
+fn hand_back(request: ReadRequest) -> Option<ReadRequest> {
+    if request.park.is_some() || !request.sender.defers() {
+        return Some(request);
+    }
+    request.sender.send(Answer::Later(Box::new(request.query)));
+    None
+}
+
 /// Answers, or parks an XREAD that found nothing and asked to wait.
 fn finish(core: &Core, state: &mut State, request: ReadRequest, reply: Reply) {
     let (park, keys) = match (&reply, request.park, request.query.stream_read()) {
         (Reply::NilArray, Some(park), Some(keys)) => (park, keys),
         _ => {
-            let _ = request.sender.send(Answer::Reply { reply, index: 0 });
+            request.sender.send(Answer::Reply { reply, index: 0 });
             return;
         }
     };
     let follower = request.mode == ReadMode::Follower;
     if !follower && !core.may_propose() {
-        let _ = request.sender.send(Answer::Moved);
+        request.sender.send(Answer::Moved);
         return;
     }
     let keys = state.machine.resolve_read(keys);

@@ -3,11 +3,11 @@
 //! A waiter's ticket is its place in the queue and stays its own for the whole wait: whoever is woken and
 //! loses the race returns to the same place with the same deadline.
 
+use super::backlog::AnswerSender;
 use super::batcher::Submission;
 use super::handle::{Answer, Park, Unblock};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use tokio::sync::oneshot;
 use weir_env::time::Instant;
 use weir_stream::{Command, GroupReady, Key, Machine, Query, Refusal, Reply, Slot, key_slot};
 
@@ -15,7 +15,7 @@ use weir_stream::{Command, GroupReady, Key, Machine, Query, Refusal, Reply, Slot
 pub(super) struct Waiter {
     pub(super) ticket: u64,
     pub(super) park: Park,
-    pub(super) sender: oneshot::Sender<Answer>,
+    pub(super) sender: AnswerSender,
     pub(super) kind: WaiterKind,
 }
 
@@ -99,7 +99,7 @@ impl Waiters {
             return;
         }
         if self.by_ticket.len() >= self.most {
-            let _ = waiter.sender.send(Answer::Busy);
+            waiter.sender.send(Answer::Busy);
             return;
         }
         if waiter.park.deadline.is_some_and(|at| at <= Instant::now()) {
@@ -195,7 +195,7 @@ impl Waiters {
         // Woken, but not proposed again: not done either.
         for mut submission in self.ready.drain(..) {
             if let Some(sender) = submission.sender.take() {
-                let _ = sender.send(Answer::Moved);
+                sender.send(Answer::Moved);
             }
         }
     }
@@ -215,7 +215,7 @@ impl Waiters {
 
     fn send_elsewhere(&mut self, ticket: u64) {
         if let Some(waiter) = self.remove(ticket) {
-            let _ = waiter.sender.send(Answer::Moved);
+            waiter.sender.send(Answer::Moved);
         }
     }
 
@@ -313,5 +313,5 @@ impl Waiters {
 }
 
 fn end(waiter: Waiter, reply: Reply) {
-    let _ = waiter.sender.send(Answer::Reply { reply, index: 0 });
+    waiter.sender.send(Answer::Reply { reply, index: 0 });
 }
