@@ -25,7 +25,7 @@ use crate::read_index::ReadIndex;
 use crate::reversion::Reversions;
 use crate::snapshot_transfer::Receiver;
 use crate::status::Publisher;
-use crate::types::{LogId, Proposal, Raft, TypeConfig, Vote};
+use crate::types::{LogId, Proposal, Raft, TypeConfig, Vote, why};
 use crate::{
     Error, Fate, GroupStatus, NodeId, Nonce, Peers, ProposeError, ReadError, StateMachine, Watermark, runtime,
 };
@@ -104,6 +104,7 @@ pub struct Group(Arc<Inner>);
 struct Inner {
     id: GroupId,
     timings: RaftTimings,
+    peers: Peers,
     raft: Raft,
     waiting: Arc<Waiting>,
     machine: SharedMachine,
@@ -154,6 +155,7 @@ impl Group {
             env.clone(),
             machine.clone(),
             snapshots,
+            log.state().purged,
             waiting.clone(),
             log_bytes.clone(),
             applied.clone(),
@@ -170,7 +172,7 @@ impl Group {
         };
         let raft = Raft::new(me, Arc::new(config), network, log_store, applier)
             .await
-            .map_err(|error| Error::Storage(error.to_string()))?;
+            .map_err(|error| Error::Storage(why(&error)))?;
 
         let (status_sender, status) = watch::channel(GroupStatus::default());
         let (matched_sender, matched_version) = watch::channel(0);
@@ -192,7 +194,7 @@ impl Group {
                 "raft lost tail",
                 Box::pin(lost_tail.clone().restore(
                     raft.clone(),
-                    peers,
+                    peers.clone(),
                     founders,
                     Duration::from_millis(timings.election_min_ms),
                 )),
@@ -212,6 +214,7 @@ impl Group {
         Ok(Group(Arc::new(Inner {
             id,
             timings,
+            peers,
             raft,
             waiting,
             machine,
@@ -307,6 +310,14 @@ impl Group {
         self.0.log.synced().map_or(0, |synced| synced.index)
     }
 
+    /// How many other voters have the entry at `index` on their disks, asked now. For the modes in which
+    /// [`Group::matched`] tells what they hold in memory; in mode `always` that is the same and costs nothing.
+    pub async fn synced_elsewhere(&self, index: u64) -> usize {
+        let voters = self.0.status.borrow().voters.iter().copied().collect();
+        let timeout = Duration::from_millis(self.0.timings.election_min_ms);
+        self.0.lost_tail.synced_elsewhere(&self.0.peers, &voters, index, timeout).await
+    }
+
     /// The last leader this replica accepted, and what was committed then; `None` since the start.
     pub fn leader_contact(&self) -> Option<crate::LeaderContact> {
         self.0.contact.last()
@@ -331,7 +342,7 @@ impl Group {
     /// Tells a peer how far this replica is.
     pub(crate) async fn standing(&self, question: Question) -> Result<Standing, Status> {
         self.0.reversions.announced(question.from, question.lost);
-        Standing::of(&self.0.raft).await.map_err(|error| Status::unavailable(error.to_string()))
+        Standing::of(&self.0.raft, &self.0.log).await.map_err(|error| Status::unavailable(error.to_string()))
     }
 
     pub(crate) fn contact(&self) -> &crate::contact::Contact {

@@ -183,13 +183,17 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             let entry = wire::encode_entry(&entry);
             if bytes > 0 && bytes + entry.data.len() > APPEND_BYTES {
                 // A part that fails makes every later one fail, so only the last one has to tell.
-                self.log.append(std::mem::take(&mut encoded), Box::new(|_| {}));
+                self.log.append_when_room(std::mem::take(&mut encoded), Box::new(|_| {})).await;
                 bytes = 0;
             }
             bytes += entry.data.len();
             encoded.push(entry);
         }
-        self.log.append(encoded, Box::new(move |done| callback.io_completed(done.map_err(failed))));
+        // A full disk holds this replica up, and it goes on when there is room: the library would stop for good.
+        let done = Box::new(move |done: Result<(), weir_store::Error>| {
+            callback.io_completed(done.map_err(failed));
+        });
+        self.log.append_when_room(encoded, done).await;
         Ok(())
     }
 

@@ -36,11 +36,15 @@ pub(crate) struct Standing {
     vote: Vote,
     last: Option<LogId>,
     leads: bool,
+    /// The last entry on its disk.
+    synced: Option<LogId>,
 }
 
 impl Standing {
-    pub(crate) async fn of(raft: &Raft) -> Result<Self, Error> {
-        let look = |state: &openraft::RaftState<crate::types::TypeConfig>| Self {
+    pub(crate) async fn of(raft: &Raft, log: &GroupLog) -> Result<Self, Error> {
+        let synced = log.synced().map(log_id);
+        let look = move |state: &openraft::RaftState<crate::types::TypeConfig>| Self {
+            synced,
             vote: *state.vote_ref(),
             last: state.log_ids.last().copied(),
             leads: state.server_state == ServerState::Leader,
@@ -105,7 +109,7 @@ impl LostTail {
                 raft.metrics().borrow_watched().membership_config.membership().voter_ids().collect()
             };
             let voters = if voters.is_empty() { founders.clone() } else { voters };
-            let Ok(mine) = Standing::of(&raft).await else { return };
+            let Ok(mine) = Standing::of(&raft, &self.log).await else { return };
             let answers = self.ask(&peers, group, &voters, pause).await;
             let leader =
                 answers.iter().flatten().filter(|theirs| theirs.leads && theirs.vote.leader_id.term >= term);
@@ -130,6 +134,23 @@ impl LostTail {
             }
             weir_env::time::sleep(pause).await;
         }
+    }
+
+    /// How many of the other `voters` have `index` on their disks, as far as they answer in time.
+    pub(crate) async fn synced_elsewhere(
+        &self,
+        peers: &Peers,
+        voters: &BTreeSet<NodeId>,
+        index: u64,
+        timeout: Duration,
+    ) -> usize {
+        let mut count = 0;
+        for theirs in self.ask(peers, self.log.id(), voters, timeout).await.into_iter().flatten() {
+            // An entry of both logs stands for all before it.
+            let synced = theirs.synced.filter(|synced| synced.index >= index);
+            count += usize::from(synced.is_some() && self.holds(synced).await);
+        }
+        count
     }
 
     /// The standing of every other voter; `None` where it could not be learned.

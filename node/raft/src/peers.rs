@@ -1,4 +1,5 @@
-//! The outbound side of the peer protocol: one connection a peer, shared by all groups.
+//! The outbound side of the peer protocol: two connections a peer, shared by all groups, so that a heartbeat does not
+//! queue behind a large entry.
 //!
 //! gRPC over the node's [`weir_env::Net`]. Messages are raw bytes, so nothing is generated. Every call
 //! carries the cluster id, the sender and the receiver; the receiving side refuses what does not match.
@@ -52,6 +53,11 @@ pub(crate) mod method {
     pub(crate) const SNAPSHOT: &str = "/weir.Peer/Snapshot";
     pub(crate) const STANDING: &str = "/weir.Peer/Standing";
     pub(crate) const CALL: &str = "/weir.Peer/Call";
+
+    /// Whether its messages may be so large that others should not wait behind them.
+    pub(super) fn is_bulky(method: &str) -> bool {
+        matches!(method, APPEND | SNAPSHOT)
+    }
 }
 
 /// Who this node is to its peers.
@@ -84,7 +90,10 @@ struct Me {
 struct Peer {
     addr: RwLock<String>,
     hex: RwLock<Option<String>>,
+    /// Entries and snapshots.
     channel: RwLock<Option<Channel>>,
+    /// What must not queue behind them: heartbeats, votes, and calls with small answers.
+    urgent: RwLock<Option<Channel>>,
 }
 
 impl Peers {
@@ -119,6 +128,7 @@ impl Peers {
         if *peer.addr.read() != addr {
             *peer.addr.write() = addr;
             *peer.channel.write() = None;
+            *peer.urgent.write() = None;
         }
     }
 
@@ -156,7 +166,7 @@ impl Peers {
         payload: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, Error> {
-        let channel = self.channel(to)?;
+        let channel = self.channel(to, method::CALL)?;
         let mut request = Request::new(payload);
         self.sign(&mut request, Some(to));
         put_number(&mut request, HEADER_KIND, u64::from(kind));
@@ -201,7 +211,7 @@ impl Peers {
         payload: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, Error> {
-        let channel = self.channel(to)?;
+        let channel = self.channel(to, method)?;
         let mut request = Request::new(payload);
         self.sign(&mut request, Some(to));
         put_number(&mut request, HEADER_GROUP, u64::from(group.0));
@@ -225,7 +235,7 @@ impl Peers {
     where
         S: futures_util::Stream<Item = Bytes> + Send + 'static,
     {
-        let channel = self.channel(to)?;
+        let channel = self.channel(to, method)?;
         let mut request = Request::new(input);
         self.sign(&mut request, Some(to));
         put_number(&mut request, HEADER_GROUP, u64::from(group.0));
@@ -246,21 +256,29 @@ impl Peers {
         if let Some(peer) = self.0.peers.read().get(&node) {
             return peer.clone();
         }
-        let fresh =
-            || Arc::new(Peer { addr: RwLock::default(), hex: RwLock::default(), channel: RwLock::default() });
+        let fresh = || {
+            Arc::new(Peer {
+                addr: RwLock::default(),
+                hex: RwLock::default(),
+                channel: RwLock::default(),
+                urgent: RwLock::default(),
+            })
+        };
         self.0.peers.write().entry(node).or_insert_with(fresh).clone()
     }
 
-    fn channel(&self, to: NodeId) -> Result<Channel, Error> {
+    /// The connection to a peer that calls of `method` share.
+    fn channel(&self, to: NodeId, method: &str) -> Result<Channel, Error> {
         let peer = self.peer(to);
-        if let Some(channel) = &*peer.channel.read() {
+        let channel = if method::is_bulky(method) { &peer.channel } else { &peer.urgent };
+        if let Some(channel) = &*channel.read() {
             return Ok(channel.clone());
         }
         let addr = peer.addr.read().clone();
         if addr.is_empty() {
             return Err(Error::NoAddress(to));
         }
-        let mut slot = peer.channel.write();
+        let mut slot = channel.write();
         Ok(slot.get_or_insert_with(|| self.dial(addr)).clone())
     }
 

@@ -51,8 +51,15 @@ impl SnapshotFile {
         let Some(info) = store.latest().await? else { return Ok(None) };
         match wire::from_bytes("snapshot label", &info.meta) {
             Ok(label) => Ok(Some(Self { store: store.clone(), info, label })),
-            Err(error) => Err(Error::Corrupt { file: "snapshot".into(), offset: 0, what: error.to_string() }),
+            Err(error) => {
+                Err(Error::Corrupt { file: store.dir().to_owned(), offset: 0, what: error.to_string() })
+            }
         }
+    }
+
+    /// The last entry it holds.
+    pub(crate) fn at(&self) -> weir_store::LogPosition {
+        self.info.at
     }
 
     /// Begins to write a snapshot of this node's machine.

@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 use weir_env::time::Instant;
 
-use crate::types::TypeConfig;
+use crate::types::{TypeConfig, why};
 use crate::{NodeId, Watermark};
 
 /// Progress is published at most this often; a change of leadership is never held back.
@@ -125,7 +125,7 @@ impl Publisher {
         let left = age.and_then(|age| self.quorum_timeout.checked_sub(age)).filter(|left| !left.is_zero());
         let quorum_alive = is_leader && (alone || left.is_some());
         let applied_own = metrics.last_applied.is_some_and(|id| id.leader_id.term == metrics.current_term);
-        let stopped = metrics.running_state.as_ref().err().map(ToString::to_string);
+        let stopped = metrics.running_state.as_ref().err().map(|fatal| why(fatal));
         let fresh = GroupStatus {
             term: metrics.current_term,
             leader: metrics.current_leader,

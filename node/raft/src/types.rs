@@ -38,7 +38,42 @@ impl openraft::RaftTypeConfig for TypeConfig {
         = openraft::impls::InlineBatch<T>
     where
         T: Send + 'static;
-    type ErrorSource = openraft::impls::BoxedErrorSource;
+    type ErrorSource = Cause;
+}
+
+/// What went wrong below the consensus library, in the words of whoever noticed it. The library's own type tells the
+/// kinds of all errors of a chain, and each of their texts again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Cause(String);
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Cause {}
+
+impl openraft::errors::ErrorSource for Cause {
+    fn from_error<E: std::error::Error + 'static>(error: &E) -> Self {
+        Self(error.to_string())
+    }
+
+    fn from_string(message: impl ToString) -> Self {
+        Self(message.to_string())
+    }
+}
+
+/// Why the library stopped, without the dump of what it was doing.
+pub(crate) fn why(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(Cause(text)) = error.downcast_ref() {
+            return text.clone();
+        }
+        next = error.source();
+    }
+    error.to_string()
 }
 
 /// What a client batch looks like to consensus: opaque bytes.

@@ -60,6 +60,18 @@ pub enum Error {
         dir: PathBuf,
     },
 
+    /// The log begins behind an entry up to which there must be a snapshot, and there is none.
+    #[error(
+        "{dir} holds no snapshot up to entry {index}, and the log before it is gone: the node's data is not whole; \
+         remove the node from the cluster and let it join again with an empty directory"
+    )]
+    SnapshotMissing {
+        /// The directory of the group's snapshots.
+        dir: PathBuf,
+        /// The last entry that the log no longer has.
+        index: u64,
+    },
+
     /// The log of another node, or of this node in another cluster. It was left as it is.
     #[error(
         "{dir} holds the log of {found}, not that of {expected}: put this node's own log back, or start the node \

@@ -1,6 +1,7 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{oneshot, watch};
@@ -19,6 +20,9 @@ use crate::writer::Writer;
 
 /// Most bytes that one call may append.
 const APPEND_BYTES_MAX: u64 = 1 << 30;
+
+/// How often an append that waits for room asks for it.
+const ROOM_LOOK: Duration = Duration::from_millis(50);
 
 /// The node's log. Clones share it; when the last one and the last [`GroupLog`] are gone, what is queued is still
 /// written and the writer ends, but only [`Wal::close`] leaves the note that it ended in order.
@@ -200,28 +204,57 @@ impl GroupLog {
         if entries.is_empty() {
             return done(Ok(()));
         }
-        if let Err((done, error)) = self.queue_append(entries, done) {
-            return done(Err(error));
+        if let Err(refused) = self.queue_append(entries, done) {
+            return (refused.done)(Err(refused.error));
         }
         self.handle.shared.wake.wake();
     }
 
-    fn queue_append(&self, entries: Vec<LogEntry>, done: Done) -> Result<(), (Done, Error)> {
+    /// As [`Self::append`], but where that says [`Error::Full`] this waits until there is room again. Nothing is
+    /// queued before. A dropped future may or may not have queued the entries.
+    pub async fn append_when_room(&self, mut entries: Vec<LogEntry>, mut done: Done) {
+        if entries.is_empty() {
+            return done(Ok(()));
+        }
+        let mut told = false;
+        loop {
+            let Err(refused) = self.queue_append(entries, done) else {
+                self.handle.shared.wake.wake();
+                if told {
+                    tracing::info!(group = self.group.id.0, "the disk has room for the log again");
+                }
+                return;
+            };
+            if !matches!(refused.error, Error::Full { .. }) {
+                return (refused.done)(Err(refused.error));
+            }
+            if !told {
+                told = true;
+                tracing::error!(group = self.group.id.0, "{}; this replica waits for it", refused.error);
+            }
+            (entries, done) = (refused.entries, refused.done);
+            // The writer looks at the space from time to time.
+            weir_env::time::sleep(ROOM_LOOK).await;
+        }
+    }
+
+    fn queue_append(&self, entries: Vec<LogEntry>, done: Done) -> Result<(), Refused> {
         let shared = &self.handle.shared;
         let bytes = append_bytes(&entries);
+        let refused = |entries, done, error| Err(Refused { entries, done, error });
         if bytes > APPEND_BYTES_MAX {
-            return Err((done, Error::TooLarge { bytes, max: APPEND_BYTES_MAX }));
+            return refused(entries, done, Error::TooLarge { bytes, max: APPEND_BYTES_MAX });
         }
         let mut state = self.group.state.lock();
         if let Err(error) = state.logical.check_append(&entries) {
-            return Err((done, error));
+            return refused(entries, done, error);
         }
         let mut queue = shared.queue.lock();
         if let Err(error) = queue.check_open() {
-            return Err((done, error));
+            return refused(entries, done, error);
         }
         if !queue.check_room(bytes, shared.options.segment_bytes / 4 * 5) {
-            return Err((done, Error::Full { dir: shared.dir.clone() }));
+            return refused(entries, done, Error::Full { dir: shared.dir.clone() });
         }
         let ticket = queue.ticket();
         state.logical.append(&entries, ticket);
@@ -313,6 +346,13 @@ impl GroupLog {
             None => Ok(Answer(None)),
         }
     }
+}
+
+/// An append that was not queued.
+struct Refused {
+    entries: Vec<LogEntry>,
+    done: Done,
+    error: Error,
 }
 
 /// What the writer will say; nothing to wait for when nothing changed.

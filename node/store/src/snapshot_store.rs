@@ -65,6 +65,11 @@ impl SnapshotStore {
         Ok(store)
     }
 
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.inner.dir
+    }
+
     /// All whole snapshots, oldest first. Beginning and end of each are checked, not what lies between.
     ///
     /// # Errors

@@ -19,6 +19,8 @@ struct Gate {
     takes: AtomicU64,
     /// Times that power failed.
     boots: AtomicU64,
+    /// No file gets space any more.
+    full: AtomicBool,
 }
 
 /// Clones share the gate.
@@ -46,6 +48,11 @@ impl SlowDisk {
     /// From now on a snapshot being taken finds room for its header alone, or for all.
     pub(super) fn refuse_snapshots(&self, refuse: bool) {
         self.gate.no_room.store(refuse, Ordering::Relaxed);
+    }
+
+    /// From now on there is no space for new files, or there is.
+    pub(super) fn fill(&self, full: bool) {
+        self.gate.full.store(full, Ordering::Relaxed);
     }
 
     /// Power failed and came back.
@@ -140,6 +147,9 @@ impl File for SlowFile {
     }
 
     fn allocate(&mut self, len: u64) -> io::Result<()> {
+        if self.gate.full.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         self.file.allocate(len)
     }
 }

@@ -6,7 +6,7 @@ use weir_env::time::Instant;
 use super::cluster::{Cluster, PATIENCE, Settings};
 use super::list::Outcome;
 use super::net::Cut;
-use crate::Error;
+use crate::{Error, RaftTimings};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_nodes_elect_one_leader_and_agree_on_it() {
@@ -140,6 +140,50 @@ async fn a_failed_log_stops_the_group_and_is_visible() {
     assert!(matches!(leader.list.outcome(nonce).await, Outcome::Settled(_)));
     assert!(leader.propose("too late").await.is_err());
     assert!(tokio::time::timeout(PATIENCE, leader.group.read_index()).await.unwrap().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_entry_does_not_hold_up_heartbeats() {
+    let cluster = Cluster::start().await;
+    let leader = cluster.leader().await;
+    let term = leader.status().term;
+    cluster.net.stall_large(leader.id, true);
+    let nonce = leader.propose(vec![7; 10 << 20]).await.unwrap();
+    let mut status = leader.group.status();
+    let lost = status.wait_for(|status| !status.quorum_alive || !status.is_leader);
+    let ten_timeouts = 10 * RaftTimings::default().election_max();
+    assert!(tokio::time::timeout(ten_timeouts, lost).await.is_err(), "it lost its majority");
+    cluster.net.stall_large(leader.id, false);
+    assert!(matches!(leader.list.outcome(nonce).await, Outcome::Done(_)));
+    assert_eq!(leader.status().term, term);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_holds_a_replica_up_until_there_is_room() {
+    let cluster = Cluster::start().await;
+    let full = cluster.leader().await.id;
+    cluster.disks[&full].fill(true);
+    // It has up to three segments of 1 MiB left.
+    let mut count = 0;
+    let held_up = async {
+        let node = &cluster.nodes[&full];
+        while node.status().quorum_alive && node.propose(vec![7; 100_000]).await.is_ok() {
+            count += 1;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, held_up).await.expect("the disk fills up");
+    assert!(count > 5, "{count}");
+    let others = cluster.others(full);
+    let leader = cluster.leader_among(&others).await;
+    let nonce = leader.propose("meanwhile").await.unwrap();
+    assert!(matches!(leader.list.outcome(nonce).await, Outcome::Done(_)));
+    assert_eq!(cluster.nodes[&full].status().stopped, None);
+
+    cluster.disks[&full].fill(false);
+    let items = leader.list.items().len();
+    cluster.wait_items(items).await;
+    assert_eq!(cluster.nodes[&full].status().stopped, None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

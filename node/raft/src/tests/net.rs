@@ -30,6 +30,8 @@ struct Links {
     /// Connections of cut links end for good, even if the link is mended.
     version: u64,
     limits: BTreeSet<u64>,
+    /// Nodes whose connections stand still once they have carried much.
+    stalls: BTreeSet<u64>,
 }
 
 /// Shared by the nodes of one test.
@@ -77,6 +79,16 @@ impl Loopback {
         links.cuts.clear();
         links.version += 1;
         self.changed.send_replace(links.version);
+    }
+
+    /// From now on each connection that `node` dials stands still once it has carried a megabyte, or goes on.
+    pub(super) fn stall_large(&self, node: u64, stall: bool) {
+        let mut links = self.links.lock();
+        if stall {
+            links.stalls.insert(node)
+        } else {
+            links.stalls.remove(&node)
+        };
     }
 
     /// Connections dialed by `node` carry this many more bytes in all; then they break once.
@@ -130,7 +142,7 @@ impl Net for NodeNet {
             }
         });
         let limit = self.loopback.clone();
-        Ok(Box::new(CutStream { stream, node: self.node, limit, cut, how: None }))
+        Ok(Box::new(CutStream { stream, node: self.node, limit, written: 0, cut, how: None }))
     }
 }
 
@@ -138,6 +150,7 @@ struct CutStream {
     stream: BoxStream,
     node: u64,
     limit: Loopback,
+    written: u64,
     cut: Pin<Box<dyn Future<Output = Cut> + Send + Sync>>,
     how: Option<Cut>,
 }
@@ -171,6 +184,15 @@ impl AsyncRead for CutStream {
 impl AsyncWrite for CutStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         std::task::ready!(self.state(cx))?;
+        if self.written > 1 << 20 && self.limit.links.lock().stalls.contains(&self.node) {
+            let waker = cx.waker().clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                waker.wake();
+            });
+            return Poll::Pending;
+        }
+        self.written += data.len() as u64;
         if self.limit.links.lock().limits.contains(&self.node) {
             let left = self.limit.budget.load(Ordering::SeqCst);
             if left < data.len() as u64 {

@@ -59,6 +59,48 @@ async fn a_full_disk_refuses_appends_but_not_votes_and_cuts_and_recovers_by_purg
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_append_that_may_wait_goes_on_when_there_is_room() {
+    let disk = FaultDisk::default();
+    disk.limit(Some(50 * 512));
+    let wal = Wal::open(&disk.env(), Path::new(DIR), options(Durability::Always)).await.unwrap();
+    let log = wal.group(GroupId(1));
+    let mut next = 0;
+    while append(&log, entries(GroupId(1), 1, next, next, 100)).await.unwrap().is_ok() {
+        next += 1;
+    }
+    let (tx, mut rx) = tokio::sync::oneshot::channel();
+    let waiting = tokio::spawn({
+        let log = log.clone();
+        let done = Box::new(move |done| drop(tx.send(done)));
+        async move { log.append_when_room(entries(GroupId(1), 1, next, next + 2, 100), done).await }
+    });
+    tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+    assert!(rx.try_recv().is_err() && !waiting.is_finished());
+    log.save_vote("a vote".into()).await.unwrap();
+    disk.limit(None);
+    waiting.await.unwrap();
+    rx.await.unwrap().unwrap();
+    assert_eq!(log.synced(), Some(LogPosition::new(1, next + 2)));
+
+    // A log that ends does not keep anybody waiting.
+    disk.limit(Some(disk.used()));
+    let mut next = next + 3;
+    while append(&log, entries(GroupId(1), 1, next, next, 100)).await.unwrap().is_ok() {
+        next += 1;
+    }
+    let (tx, rx) = tokio::sync::oneshot::channel();
+    let done = Box::new(move |done| drop(tx.send(done)));
+    let waiting = {
+        let log = log.clone();
+        tokio::spawn(async move { log.append_when_room(entries(GroupId(1), 1, next, next, 100), done).await })
+    };
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    wal.close().await.unwrap();
+    waiting.await.unwrap();
+    assert!(matches!(rx.await.unwrap(), Err(Error::Closed)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn low_free_space_is_told_before_anything_is_refused() {
     let disk = FaultDisk::default();
     disk.limit(Some(1 << 20));
