@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use weir_tests::process::{Process, weir_binary};
-use weir_tests::testing::{TestCluster, ask, connect, prepare, start};
+use weir_tests::testing::{TestCluster, ask, ask_until, connect, prepare, start};
 
 /// Starts node `node` with changed arguments; its last line must hold all of `texts`, its exit must not be 0.
 async fn refuses(cluster: &TestCluster, node: usize, change: impl Fn(&mut Vec<String>), texts: &[&str]) {
@@ -19,7 +19,13 @@ async fn refuses(cluster: &TestCluster, node: usize, change: impl Fn(&mut Vec<St
     assert!(!status.success(), "{status}: {output}");
     for text in texts {
         assert!(last.contains(text), "expected {text:?} in {last:?}; all of it:\n{output}");
+        assert_eq!(
+            output.matches(text).count(),
+            last.matches(text).count(),
+            "said more than once:\n{output}"
+        );
     }
+    assert!(last.len() < 400, "{last}");
 }
 
 fn set(arguments: &mut [String], flag: &str, value: &str) {
@@ -190,18 +196,7 @@ fn fullest_file(dir: &Path) -> Option<std::path::PathBuf> {
 #[tokio::test]
 async fn a_full_disk_refuses_adds_and_keeps_what_was_answered() {
     let mut cluster = prepare(1, "--wal-segment-bytes 1048576");
-    let data = cluster.data(0);
-    std::fs::create_dir_all(&data).expect("a directory");
-    let mounted = std::process::Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"])
-        .arg(&data)
-        .status()
-        .is_ok_and(|status| status.success());
-    if !mounted {
-        eprintln!("not root, or no right to mount: a full disk cannot be made here");
-        return;
-    }
-    let _unmount = Unmount(data);
+    let Some(_unmount) = small_disk(&cluster) else { return };
     cluster.start_all().await.expect("ready");
     let mut c = connect(&cluster, 0).await;
     let value = "x".repeat(64 * 1024);
@@ -226,12 +221,94 @@ async fn a_full_disk_refuses_adds_and_keeps_what_was_answered() {
     cluster.terminate(0).await.expect("a clean end");
 }
 
+#[tokio::test]
+async fn a_node_that_ran_out_of_disk_serves_again_when_there_is_room() {
+    let mut cluster = prepare(1, "--wal-segment-bytes 1048576 --write-timeout-ms 1000");
+    let Some(_unmount) = small_disk(&cluster) else { return };
+    cluster.start_all().await.expect("ready");
+    let other = cluster.data(0).join("somebody-elses");
+    std::fs::write(&other, vec![1; 8 << 20]).expect("written");
+    let mut c = connect(&cluster, 0).await;
+    let value = "x".repeat(64 * 1024);
+    let mut answered = 0;
+    while !ask(&mut c, &format!("XADD s * f {value}")).await.starts_with("-OOM") {
+        answered += 1;
+        assert!(answered < 2_000, "24 MB hold 125 MB");
+    }
+    // Acks go on into the reserve, and are not answered any more when that is used up too.
+    let ack = format!("XACK s g{}", " 1-1".repeat(20_000));
+    let mut acks = 0;
+    while ask(&mut c, &ack).await == "0" {
+        acks += 1;
+        assert!(acks < 1_000, "the reserve has no end");
+    }
+    cluster.assert_all_run().expect("the node waits for space");
+    assert_eq!(ask(&mut c, "PING").await, "PONG");
+    std::fs::remove_file(&other).expect("removed");
+    let added = ask_until(&mut c, "XADD s * f 1", |reply| !reply.starts_with('-')).await;
+    assert!(added.contains('-'), "{added}");
+    cluster.terminate(0).await.expect("a clean end");
+    cluster.start_all().await.expect("ready again");
+    let mut c = connect(&cluster, 0).await;
+    assert_eq!(ask(&mut c, "XLEN s").await, (answered + 1).to_string());
+    cluster.terminate(0).await.expect("a clean end");
+}
+
+/// The first node's directory on 24 MB of its own; `None` where that cannot be made.
+fn small_disk(cluster: &TestCluster) -> Option<Unmount> {
+    let data = cluster.data(0);
+    std::fs::create_dir_all(&data).expect("a directory");
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"])
+        .arg(&data)
+        .status()
+        .is_ok_and(|status| status.success());
+    if !mounted {
+        eprintln!("not root, or no right to mount: a full disk cannot be made here");
+    }
+    mounted.then(|| Unmount(data))
+}
+
 struct Unmount(std::path::PathBuf);
 
 impl Drop for Unmount {
     fn drop(&mut self) {
         let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
     }
+}
+
+#[tokio::test]
+async fn a_missing_or_damaged_snapshot_is_named_once() {
+    let mut cluster = start(1, "--snapshot-log-bytes 100000 --wal-segment-bytes 262144").await;
+    let mut c = connect(&cluster, 0).await;
+    let value = "x".repeat(10_000);
+    let groups = cluster.data(0).join("groups");
+    let snapshot = |dir: &Path| {
+        let files =
+            std::fs::read_dir(dir.join("1")).into_iter().flatten().map(|e| e.expect("an entry").path());
+        files.filter(|path| path.extension().is_none_or(|e| e != "tmp")).max()
+    };
+    // Long enough that the log before the snapshot is gone.
+    for _ in 0..100 {
+        ask(&mut c, &format!("XADD s * f {value}")).await;
+    }
+    cluster.terminate(0).await.expect("a clean end");
+    let file = snapshot(&groups).expect("a snapshot");
+    let good = std::fs::read(&file).expect("read");
+    let name = file.display().to_string();
+    for (at, text) in
+        [(3, "is damaged at byte 0"), (20, "is damaged at byte 12"), (5_000, "is damaged at byte")]
+    {
+        let mut bytes = good.clone();
+        bytes[at] ^= 4;
+        std::fs::write(&file, bytes).expect("written");
+        refuses(&cluster, 0, |_| {}, &[&name, text]).await;
+    }
+    std::fs::remove_file(&file).expect("removed");
+    refuses(&cluster, 0, |_| {}, &["holds no snapshot up to entry"]).await;
+    std::fs::write(&file, good).expect("written");
+    cluster.start_all().await.expect("as before");
+    assert_eq!(length(&cluster, "s").await, "100");
 }
 
 #[tokio::test]

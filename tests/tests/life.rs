@@ -6,7 +6,7 @@ use weir_tests::connection::{Connection, show, words};
 use weir_tests::ports::free_ports;
 use weir_tests::process::{Process, READY_WITHIN, Signal, weir_binary};
 use weir_tests::slots::slot_of;
-use weir_tests::testing::{ask, ask_until, connect, http_get, key_led_by, start};
+use weir_tests::testing::{TestCluster, ask, ask_until, connect, http_get, key_led_by, start};
 
 fn dev(dir: &std::path::Path, port: u16, more: &str) -> Process {
     let mut arguments = words("dev --port");
@@ -65,6 +65,8 @@ async fn dev_keeps_its_data_where_it_is_told() {
             let length = client.insist(key, &["XLEN", key], within).await.expect("read");
             assert_eq!(show(&length), round.to_string());
         }
+        let bytes = bytes_below(&data);
+        assert!(bytes < 120 << 20, "{bytes} bytes for a few entries");
         // The last round ends without a goodbye.
         process.signal(if round == 2 { Signal::Kill } else { Signal::Terminate }).expect("sent");
         process.wait_exit(Duration::from_secs(10)).await.expect("it ends");
@@ -293,4 +295,40 @@ async fn a_node_that_was_away_long_catches_up_by_a_snapshot() {
     let pending =
         client.insist(&key, &["XPENDING", &key, "g"], Duration::from_secs(20)).await.expect("answered");
     assert!(show(&pending).starts_with("[10, "), "{}", show(&pending));
+}
+
+#[tokio::test]
+async fn a_dead_node_takes_one_line_and_another_when_it_is_back() {
+    let mut cluster = start(3, "").await;
+    let lines = |cluster: &TestCluster| std::fs::read_to_string(cluster.log(0)).expect("a log");
+    let count = |text: &str, what: &str| text.lines().filter(|line| line.contains(what)).count();
+    let before = lines(&cluster).lines().count();
+    cluster.kill(2).await.expect("killed");
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(15);
+    while count(&lines(&cluster), "does not answer any more") == 0 {
+        assert!(tokio::time::Instant::now() < deadline, "nobody misses it");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // Twenty heartbeats of every group.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let dead = lines(&cluster);
+    assert_eq!(count(&dead, "does not answer any more"), 1, "{dead}");
+    assert!(dead.lines().count() < before + 20, "{dead}");
+    cluster.start_all().await.expect("back");
+    while count(&lines(&cluster), "answers again") == 0 {
+        assert!(tokio::time::Instant::now() < deadline + Duration::from_secs(30), "nobody sees it");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(count(&lines(&cluster), "does not answer any more"), 1);
+}
+
+fn bytes_below(dir: &std::path::Path) -> u64 {
+    let entries = std::fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry"));
+    let bytes = entries.map(|entry| match entry.metadata() {
+        Ok(about) if about.is_dir() => bytes_below(&entry.path()),
+        Ok(about) => about.len(),
+        // Files come and go.
+        Err(_) => 0,
+    });
+    bytes.sum()
 }

@@ -19,6 +19,9 @@ pub const ADMIN_PORT_OFFSET: u16 = 20_000;
 /// The highest client port that leaves room for the other two.
 pub const PORT_MAX: u16 = u16::MAX - ADMIN_PORT_OFFSET;
 
+/// A segment of the log holds at least some records, and its offsets have 32 bits.
+const WAL_SEGMENT_BYTES: std::ops::RangeInclusive<u64> = (64 << 10)..=(2 << 30);
+
 /// When a write is answered; the operator's choice for the whole cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -251,7 +254,10 @@ impl Config {
                 self.shards
             ));
         }
-        if self.heartbeat_ms == 0 || self.election_timeout_ms_min < 2 * self.heartbeat_ms {
+        if self.heartbeat_ms == 0 {
+            return fail("heartbeat-ms = 0 would send heartbeats without a pause, choose at least 1".into());
+        }
+        if self.election_timeout_ms_min < 2 * self.heartbeat_ms {
             return fail(format!(
                 "election-timeout-ms-min = {} is below two heartbeats of {} ms: a lost packet would start elections",
                 self.election_timeout_ms_min, self.heartbeat_ms
@@ -271,10 +277,32 @@ impl Config {
             ("batches-in-flight-max", self.batches_in_flight_max),
             ("queue-commands-max", self.queue_commands_max),
             ("queue-bytes-max", self.queue_bytes_max),
+            ("proto-max-args", self.proto_max_args),
+            ("proto-max-bulk-len", self.proto_max_bulk_len),
+            ("client-query-buffer-limit", self.client_query_buffer_limit),
+            ("client-output-buffer-limit", self.client_output_buffer_limit),
         ] {
             if value == 0 {
                 return fail(format!("{key} = 0 would let nothing through, choose at least 1"));
             }
+        }
+        if self.write_timeout_ms == 0 {
+            return fail(
+                "write-timeout-ms = 0 would answer every write with UNKNOWN, choose at least 1".into(),
+            );
+        }
+        if self.snapshot_log_bytes == 0 {
+            return fail(
+                "snapshot-log-bytes = 0 would take a snapshot after every entry, choose at least 1".into(),
+            );
+        }
+        if !WAL_SEGMENT_BYTES.contains(&self.wal_segment_bytes) {
+            return fail(format!(
+                "wal-segment-bytes = {} does not fit: choose {} to {}",
+                self.wal_segment_bytes,
+                WAL_SEGMENT_BYTES.start(),
+                WAL_SEGMENT_BYTES.end()
+            ));
         }
         Ok(())
     }
@@ -382,6 +410,14 @@ impl Config {
 }
 
 impl Sources {
+    /// Whether anybody chose a value for `key`.
+    pub fn sets(&self, key: &str) -> bool {
+        let in_file = |(_, text): &(PathBuf, String)| key_lines(text).iter().any(|(k, _)| k == key);
+        self.flags.contains_key(key)
+            || self.environment.contains_key(key)
+            || self.file.as_ref().is_some_and(in_file)
+    }
+
     /// Where the value in force for `key` was written.
     fn place(&self, key: &str) -> String {
         if self.flags.contains_key(key) {
@@ -665,6 +701,32 @@ mod tests {
             error("", &[], &[("cluster", "n1")]).starts_with("flag --cluster: `n1` is not NAME=HOST:PORT")
         );
         assert!(error("port = \n", &[], &[]).starts_with("weir.toml line 1: "));
+    }
+
+    #[test]
+    fn values_that_let_nothing_through_are_refused_by_their_name() {
+        for key in [
+            "proto-max-args",
+            "proto-max-bulk-len",
+            "client-query-buffer-limit",
+            "client-output-buffer-limit",
+            "write-timeout-ms",
+            "snapshot-log-bytes",
+            "wal-segment-bytes",
+            "heartbeat-ms",
+            "batch-bytes-max",
+        ] {
+            let text = error("", &[], &[(key, "0")]);
+            assert!(text.starts_with(&format!("{key} = 0 ")), "{key}: {text}");
+        }
+        assert!(error("", &[], &[("wal-segment-bytes", "4gb")]).contains("choose 65536 to 2147483648"));
+    }
+
+    #[test]
+    fn a_default_is_nobodys_choice() {
+        let sources = sources("port = 1\n", &[("timeout", "2")], &[("shards", "3")]);
+        let chosen = ["port", "timeout", "shards", "wal-segment-bytes"].map(|key| sources.sets(key));
+        assert_eq!(chosen, [true, true, true, false]);
     }
 
     #[test]

@@ -29,11 +29,15 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             // One line; `weir:` first so that it is found among the output of others.
-            eprintln!("weir: {why:#}");
+            // It names its cause itself.
+            eprintln!("weir: {why}");
             ExitCode::FAILURE
         }
     }
 }
+
+/// Each node prepares three segments; several nodes in one process need not take 600 MB before the first write.
+const DEV_SEGMENT_BYTES: u64 = 8 << 20;
 
 const ABOUT: &str = "Weir: a replicated cluster of stream nodes that speaks the Redis protocol.
 A write, a delivery or an acknowledgement that was answered is never lost.";
@@ -242,6 +246,9 @@ fn dev(matches: &ArgMatches) -> anyhow::Result<()> {
             ("advertise", String::new()),
         ] {
             sources.flags.insert(key.to_owned(), value);
+        }
+        if !sources.sets("wal-segment-bytes") {
+            sources.flags.insert("wal-segment-bytes".to_owned(), DEV_SEGMENT_BYTES.to_string());
         }
         configs.push(Config::load(&sources)?);
     }

@@ -61,34 +61,28 @@ const NOT_SERVED: Redirect = Redirect::ClusterDown("Hash slot not served");
 
 impl Node {
     /// Finds who answers for `slot`. Returns at once when this node does or when the leader is known; else
-    /// holds the caller for up to two elections (`Config::hold_max`).
+    /// holds the caller until then, `until` at the longest ([`crate::config::Config::hold_max`] after the command
+    /// came). `bytes` of it count against `held-bytes-max` while it is held.
     ///
     /// # Errors
     /// The redirect to answer with. Nothing was done.
-    pub async fn route(&self, slot: Slot, access: Access) -> Result<ShardHandle, Redirect> {
-        self.route_sized(slot, access, 0).await
-    }
-
-    /// [`Node::route`] for a command of `bytes` bytes, which count against `held-bytes-max` while it is held.
-    ///
-    /// # Errors
-    /// As [`Node::route`].
-    pub async fn route_sized(
+    pub async fn route(
         &self,
         slot: Slot,
         access: Access,
         bytes: usize,
+        until: Instant,
     ) -> Result<ShardHandle, Redirect> {
         match self.route_now(slot, access) {
             Some(route) => route,
-            None => Box::pin(self.hold(slot, access, bytes)).await,
+            None => Box::pin(self.hold(slot, access, bytes, until)).await,
         }
     }
 
     /// Where to send a command that was not done here. Never back to this node: if it serves the slot (again)
-    /// by now, the answer is `TRYAGAIN`.
-    pub async fn redirect_now(&self, slot: Slot) -> Redirect {
-        match self.route(slot, Access::Write).await {
+    /// by now, the answer is `TRYAGAIN`. Held as [`Node::route`] does.
+    pub async fn redirect(&self, slot: Slot, until: Instant) -> Redirect {
+        match self.route(slot, Access::Write, 0, until).await {
             Ok(_) => Redirect::TryAgain,
             Err(redirect) => redirect,
         }
@@ -110,19 +104,24 @@ impl Node {
         Some(Err(Redirect::Moved { slot, host: leader.host.clone(), port: leader.port }))
     }
 
-    async fn hold(&self, slot: Slot, access: Access, bytes: usize) -> Result<ShardHandle, Redirect> {
+    async fn hold(
+        &self,
+        slot: Slot,
+        access: Access,
+        bytes: usize,
+        until: Instant,
+    ) -> Result<ShardHandle, Redirect> {
         let Some(_place) = self.held.enter(bytes) else {
             self.metrics.cluster_down.inc();
             return Err(TOO_MANY_HELD);
         };
-        let deadline = Instant::now() + self.config.hold_max();
         let mut changed = self.topology.changed();
         loop {
             changed.borrow_and_update();
             if let Some(route) = self.route_now(slot, access) {
                 return route;
             }
-            if !matches!(timeout_at(deadline, changed.changed()).await, Ok(Ok(()))) {
+            if !matches!(timeout_at(until, changed.changed()).await, Ok(Ok(()))) {
                 self.metrics.cluster_down.inc();
                 return Err(NO_LEADER);
             }

@@ -76,7 +76,6 @@ impl Stop {
         self.ended.send_if_modified(|ended| {
             let first = ended.is_none();
             if first {
-                tracing::error!("{why}");
                 *ended = Some(Err(why));
             }
             first

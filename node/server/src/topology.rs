@@ -170,6 +170,7 @@ impl Topology {
         }
         drop(soft);
         if !self.0.view.read().reachable(node) {
+            tracing::info!(peer = self.name_of(node), "a node answers again");
             self.update(|view| {
                 view.unreachable.retain(|n| *n != node);
             });
@@ -186,6 +187,11 @@ impl Topology {
         }
     }
 
+    fn name_of(&self, node: NodeId) -> String {
+        let map = self.map();
+        map.node(node).map_or_else(|| node.to_string(), |entry| entry.name.clone())
+    }
+
     /// A call to a peer failed.
     pub fn missed(&self, node: NodeId) {
         let mut soft = self.0.soft.lock();
@@ -197,6 +203,7 @@ impl Topology {
         soft.clock_offsets.remove(&node);
         drop(soft);
         if self.0.view.read().reachable(node) {
+            tracing::warn!(peer = self.name_of(node), "a node does not answer any more");
             self.update(|view| {
                 view.unreachable.push(node);
             });

@@ -205,7 +205,7 @@ async fn a_blocked_client_that_goes_away_behind_much_input_gets_no_delivery() {
     server.parked(1).await;
     // More than is read ahead and than the system holds.
     let line = format!("PING {}\n", "x".repeat(20_000));
-    gone.send(&line.repeat(1_000)).await;
+    timeout(Duration::from_secs(20), gone.send(&line.repeat(1_000))).await.expect("it is read");
     drop(gone);
     server.parked(0).await;
     c.ask("XADD s 1-1 a 1").await;
@@ -222,7 +222,8 @@ async fn too_much_input_behind_a_blocked_command_ends_the_connection() {
     let mut bytes = Vec::new();
     encode_command(["PING", &line], &mut bytes);
     let mut sent = 0;
-    while c.stream.write_all(&bytes).await.is_ok() {
+    let ended = Duration::from_secs(20);
+    while timeout(ended, c.stream.write_all(&bytes)).await.expect("it is read or closed").is_ok() {
         sent += bytes.len();
         assert!(sent < 100 << 20, "it takes everything");
     }
@@ -342,4 +343,55 @@ async fn writes_with_too_large_answers_end_the_connection() {
     }
     assert!(answered < 200, "all of 200 MB was kept");
     assert_eq!(c.ask("XLEN s").await, "1");
+}
+
+/// As a Redis 7.0.15 answers.
+#[tokio::test]
+async fn a_malformed_id_is_told_after_what_is_missing() {
+    let server = Server::start().await;
+    let mut c = server.connect().await;
+    c.send("SET str x\nXADD s 1-1 a 1\nXGROUP CREATE s g 0").await;
+    c.answers(3).await;
+    let bad_id = "-ERR Invalid stream ID specified as stream command argument";
+    let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+    let in_xreadgroup = "in XREADGROUP with GROUP option";
+    for (command, answer) in [
+        ("XDEL missing abc", "0".to_owned()),
+        ("XDEL missing 1-1 abc", "0".to_owned()),
+        ("XDEL str abc", wrong_type.to_owned()),
+        ("XDEL s abc", bad_id.to_owned()),
+        ("XCLAIM missing g c 0 abc", "-NOGROUP No such key 'missing' or consumer group 'g'".to_owned()),
+        ("XCLAIM s nog c x 1-1", "-NOGROUP No such key 's' or consumer group 'nog'".to_owned()),
+        ("XCLAIM str g c 0 abc", wrong_type.to_owned()),
+        ("XCLAIM s g c 0 abc", "-ERR Unrecognized XCLAIM option 'abc'".to_owned()),
+        ("XCLAIM s g c 0 1-1 LASTID abc", bad_id.to_owned()),
+        (
+            "XREADGROUP GROUP g c STREAMS missing abc",
+            format!("-NOGROUP No such key 'missing' or consumer group 'g' {in_xreadgroup}"),
+        ),
+        (
+            "XREADGROUP GROUP nog c STREAMS s s abc >",
+            format!("-NOGROUP No such key 's' or consumer group 'nog' {in_xreadgroup}"),
+        ),
+        ("XREADGROUP GROUP g c STREAMS str abc", wrong_type.to_owned()),
+        ("XREADGROUP GROUP g c STREAMS s s > abc", bad_id.to_owned()),
+    ] {
+        assert_eq!(c.ask(command).await, answer, "{command}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_run_in_a_transaction_is_refused_when_it_is_queued() {
+    let server = Server::start().await;
+    let mut c = server.connect().await;
+    for command in ["WAIT 0 0", "WAITAOF 0 0 0", "DBSIZE", "FLUSHALL", "CLUSTER INFO"] {
+        c.send(&format!("MULTI\nXADD s * a 1\n{command}\nEXEC")).await;
+        let answers = c.answers(4).await;
+        assert_eq!(answers[2], "-ERR Command not allowed inside a transaction", "{command}");
+        assert_eq!(answers[3], "-EXECABORT Transaction discarded because of previous errors.", "{command}");
+    }
+    assert_eq!(c.ask("XLEN s").await, "0");
+    c.send("MULTI\nINFO server\nEXEC").await;
+    let answers = c.answers(3).await;
+    assert!(answers[2].contains("redis_version"), "{}", answers[2]);
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use weir_env::time::{sleep, timeout};
+use weir_env::time::{Instant, sleep, timeout};
 use weir_env::{BoxStream, Env};
 use weir_resp::{Value, decode_value, encode_command};
 use weir_server::config::{Config, Sources};
@@ -25,6 +25,10 @@ struct Cluster {
 
 impl Cluster {
     async fn start() -> Cluster {
+        Self::start_in("always").await
+    }
+
+    async fn start_in(durability: &str) -> Cluster {
         let env = Env::system();
         let dir = tempfile::tempdir().expect("a directory");
         let free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
@@ -46,6 +50,8 @@ impl Cluster {
                 ("cluster", list.join(",")),
                 ("shards", "6".to_owned()),
                 ("wal-segment-bytes", "1mb".to_owned()),
+                ("durability", durability.to_owned()),
+                ("follower-read-staleness-ms-max", "300".to_owned()),
             ]
             .map(|(key, value)| (key.to_owned(), value))
             .into();
@@ -68,8 +74,13 @@ impl Cluster {
 
     /// A connection to the first node.
     async fn connect(&self) -> Client {
+        self.connect_to(0).await
+    }
+
+    /// A connection to another node.
+    async fn connect_to(&self, node: usize) -> Client {
         let net = &self.nodes[0].node().env.net;
-        let stream = net.connect(&format!("127.0.0.1:{}", self.ports[0])).await.expect("connected");
+        let stream = net.connect(&format!("127.0.0.1:{}", self.ports[node])).await.expect("connected");
         Client { stream, input: BytesMut::new() }
     }
 
@@ -178,4 +189,72 @@ async fn waits_end_with_what_is_proven_when_leadership_is_lost() {
     };
     timeout(Duration::from_secs(10), alone).await.expect("no shard is served any more");
     assert_eq!(wait.ask("FLUSHALL").await, "-CLUSTERDOWN The cluster is down");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_syncs_come_later_waitaof_counts_the_disks_that_have_it() {
+    let cluster = Cluster::start_in("everysec").await;
+    let key = &cluster.led()[0].1;
+    let mut c = cluster.connect().await;
+    assert_eq!(c.ask(&format!("XADD {key} 1-1 a 1")).await, "1-1");
+    assert_eq!(c.ask("WAIT 2 0").await, "2");
+    // All three sync within a second or so.
+    assert_eq!(c.ask("WAITAOF 1 2 20000").await, "[1, 2]");
+    // More than there are: the number proven, at the deadline.
+    assert_eq!(c.ask("WAITAOF 0 5 100").await, "[1, 2]");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_leads_nothing_does_not_pretend_to_flush() {
+    let cluster = Cluster::start().await;
+    let key = &cluster.led()[0].1;
+    let (mut c, mut idle) = (cluster.connect().await, cluster.connect_to(2).await);
+    assert_eq!(c.ask(&format!("XADD {key} 1-1 a 1")).await, "1-1");
+    let first = cluster.nodes[0].node().number();
+    let third = cluster.nodes[2].node();
+    // Leadership is moved back to where it was placed; it is taken again until the answer comes in between.
+    let refused = async {
+        loop {
+            for shard in third.shards.led() {
+                let _ = shard.group().transfer_leader(first).await;
+            }
+            let answer = idle.ask("FLUSHALL").await;
+            if answer != "OK" && !answer.starts_with("-CLUSTERDOWN") && !answer.starts_with("-TRYAGAIN") {
+                return answer;
+            }
+        }
+    };
+    let refused = timeout(Duration::from_secs(30), refused).await.expect("it leads nothing for a moment");
+    assert_eq!(refused, "-READONLY You can't write against a read only replica.");
+    assert_eq!(c.ask(&format!("XLEN {key}")).await, "1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_read_without_a_leader_is_held_once() {
+    let cluster = Cluster::start().await;
+    let node = cluster.nodes[0].node().clone();
+    let view = node.topology.view();
+    let follows = |key: &String| {
+        let shard = view.shard_of(key_slot(key.as_bytes())).expect("owned");
+        node.shards.get(shard.id).is_some_and(|shard| !shard.serving())
+    };
+    let key = (0..1000).map(|n| format!("k{n}")).find(follows).expect("a key of another leader");
+    let mut c = cluster.connect().await;
+    assert_eq!(c.ask("READONLY").await, "OK");
+    assert_eq!(c.ask(&format!("XLEN {key}")).await, "0");
+    for other in &cluster.nodes[1..] {
+        other.close().await;
+    }
+    let down = async {
+        loop {
+            let began = Instant::now();
+            let answer = c.ask(&format!("XLEN {key}")).await;
+            if answer.starts_with("-CLUSTERDOWN") {
+                return began.elapsed();
+            }
+        }
+    };
+    let held = timeout(Duration::from_secs(30), down).await.expect("the replica is too old at last");
+    let hold_max = node.config.hold_max();
+    assert!(held < hold_max + hold_max / 2, "held for {held:?}, {hold_max:?} is allowed");
 }

@@ -195,6 +195,9 @@ pub(crate) const UNKNOWN: &str = "UNKNOWN the command may or may not have been a
 /// Not done: only the reserve of the disk is left.
 pub(crate) const DISK_FULL: &str = "OOM disk full";
 
+/// Not done: it would have to be done on the nodes that lead.
+const LEADS_NOTHING: &str = "READONLY You can't write against a read only replica.";
+
 /// Pause before a shard that is led here and does not serve is asked again.
 const FLUSH_AGAIN_PAUSE: Duration = Duration::from_millis(10);
 
@@ -214,7 +217,9 @@ async fn flush(node: &Node) -> (Reply, Written) {
     let refusal = match flush_end(&answers) {
         Ok(()) if !led.is_empty() => None,
         // Another node's shards are flushed there, but what nobody leads is flushed nowhere.
-        Ok(()) => node.shards.all().iter().any(|shard| !has_leader(node, shard)).then(|| no_leader(node)),
+        Ok(()) if node.shards.all().iter().any(|shard| !has_leader(node, shard)) => Some(no_leader(node)),
+        // As a replica of a Redis cluster does.
+        Ok(()) => Some(LEADS_NOTHING.to_owned()),
         Err(Some(refusal)) => Some(refusal.to_owned()),
         Err(None) if led.iter().all(|shard| has_leader(node, shard)) => Some(Redirect::TryAgain.to_string()),
         Err(None) => Some(no_leader(node)),
@@ -332,6 +337,9 @@ async fn wait(shards: &[WaitedFor], wanted: usize, ends: &Ends) -> usize {
 /// How often the own disk is looked at while WAITAOF waits for it.
 const SYNC_LOOK: Duration = Duration::from_millis(5);
 
+/// How often others are asked what they have synced; they sync once a second at most.
+const SYNCED_ELSEWHERE_LOOK: Duration = Duration::from_millis(50);
+
 /// 1 when this node has synced every write of this connection, and how many other voters have.
 async fn wait_synced(
     node: &Node,
@@ -362,17 +370,45 @@ async fn wait_synced(
     };
     let others = async {
         if node.config.durability == Durability::Always {
-            return wait(&shards, replicas, &ends).await as i64;
+            return wait(&shards, replicas, &ends).await;
         }
-        // Others tell what they hold in memory; what they have synced is not proven in these modes, however many
-        // are waited for.
-        if replicas > 0 {
-            wait(&shards, usize::MAX, &ends).await;
-        }
-        0
+        wait_synced_elsewhere(&shards, replicas, &ends).await
     };
     let (own, others) = futures_util::join!(own, others);
-    Reply::Array(vec![Reply::Int(own), Reply::Int(others)])
+    Reply::Array(vec![Reply::Int(own), Reply::Int(others as i64)])
+}
+
+/// How many other voters have synced every write of this connection, where they confirm what is in memory alone: they
+/// are asked until it is enough, or the end.
+async fn wait_synced_elsewhere(shards: &[WaitedFor], wanted: usize, ends: &Ends) -> usize {
+    let mut proven = 0;
+    let look = async {
+        loop {
+            let each = shards.iter().map(|shard| async move {
+                match shard {
+                    Some((shard, index)) if shard.leads() => shard.group().synced_elsewhere(*index).await,
+                    _ => 0,
+                }
+            });
+            let now = join_all(each).await.into_iter().min().unwrap_or(0);
+            // What is on a disk stays there.
+            proven = proven.max(now);
+            if proven >= wanted || !shards.iter().all(|s| s.as_ref().is_some_and(|(shard, _)| shard.leads()))
+            {
+                return;
+            }
+            weir_env::time::sleep(SYNCED_ELSEWHERE_LOOK).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = look => {}
+        () = ends.reached() => {}
+    }
+    if proven < wanted {
+        ends.end();
+    }
+    proven
 }
 
 #[cfg(test)]

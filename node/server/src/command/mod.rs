@@ -6,6 +6,7 @@
 pub mod control;
 pub mod glob;
 pub mod introspect;
+pub mod late;
 pub mod parse;
 pub mod reply;
 pub mod syntax;
@@ -109,6 +110,18 @@ pub enum Control {
 }
 
 impl Control {
+    /// Whether it can be answered inside a transaction: nothing waits there, and no other shard is asked.
+    pub fn fits_transaction(&self) -> bool {
+        !matches!(
+            self,
+            Control::Cluster(_)
+                | Control::DbSize
+                | Control::Flush
+                | Control::Wait { .. }
+                | Control::WaitAof { .. }
+        )
+    }
+
     /// Whether the answer depends on what this connection sent before, so that those answers must come first.
     pub fn looks_at_state(&self) -> bool {
         matches!(

@@ -1,7 +1,8 @@
 //! From one received command to a call in flight.
 
 use super::Connection;
-use super::in_flight::{About, Done, InFlight, Job, Stage, redirected, send};
+use super::in_flight::{About, Done, Finish, InFlight, Job, Stage, redirected, send};
+use crate::command::late::Late;
 use crate::command::parse::Refused;
 use crate::command::table::{self, DENYOOM, Keys, LEADER_ONLY, Row};
 use crate::command::{Block, ClientCall, Control, ReplyMode, Request, control, error, parse_as};
@@ -19,6 +20,8 @@ pub(super) struct Call {
     request: Request,
     slot: Option<Slot>,
     bytes: usize,
+    /// The request is a look at the state, and this makes a refusal of it.
+    late: Option<Late>,
 }
 
 /// What may be in flight together: answers come in order anyway, but a read must see the writes before it.
@@ -111,8 +114,14 @@ impl Connection {
         if row.name == "watch" && self.session.transaction.is_some() {
             return Err(error("ERR WATCH inside MULTI is not allowed"));
         }
-        let request = parse_as(row, args).map_err(Reply::from)?;
-        Ok(Some(Call { row, request, slot, bytes }))
+        let (request, late) = match parse_as(row, args) {
+            Ok(request) => (request, None),
+            Err(refused) => match Late::of(row.name, args, &refused) {
+                Some(late) => (Request::Read(late.query.clone(), None), Some(late)),
+                None => return Err(refused.into()),
+            },
+        };
+        Ok(Some(Call { row, request, slot, bytes, late }))
     }
 
     /// A command that cannot be queued breaks the transaction; a bad EXEC ends it.
@@ -155,6 +164,10 @@ impl Connection {
             // Nothing waits inside a transaction.
             Ok(Request::Write(command, _)) => Queued::Op(Op::Command(command)),
             Ok(Request::Read(query, _)) => Queued::Op(Op::Query(query)),
+            Ok(Request::Control(control)) if !control.fits_transaction() => {
+                transaction.broken = true;
+                return Err(error("ERR Command not allowed inside a transaction"));
+            }
             Ok(Request::Control(control)) => Queued::Control(control),
             Ok(Request::Ready(reply)) => Queued::Ready(reply),
             Err(refused) => Queued::Ready(refused.into()),
@@ -171,7 +184,7 @@ impl Connection {
     }
 
     fn start(&mut self, call: Call) {
-        let Call { row, request, slot, bytes } = call;
+        let Call { row, request, slot, bytes, late } = call;
         if row.is(DENYOOM) && self.out_of_memory() {
             return self.answer(row.name, error(OUT_OF_MEMORY));
         }
@@ -182,12 +195,12 @@ impl Connection {
                 self.submit(row, slot, Job::Write(command, park), bytes, None);
             }
             Request::Read(query, block) => {
-                let access = match self.session.readonly && !row.is(LEADER_ONLY) {
+                let access = match self.session.readonly && !row.is(LEADER_ONLY) && late.is_none() {
                     true => Access::FollowerRead,
                     false => Access::Read,
                 };
                 let Ok(park) = self.park(block) else { return self.answer(row.name, too_many_blocked()) };
-                self.submit(row, slot, Job::Read(query, access, park), bytes, None);
+                self.submit(row, slot, Job::Read(query, access, park), bytes, late.map(Finish::Late));
             }
             Request::Control(Control::Multi) => {
                 let reply = if self.session.transaction.is_some() {
@@ -255,7 +268,8 @@ impl Connection {
         match transaction.slot {
             None => self.answer(row.name, Reply::Array(places.into_iter().flatten().collect())),
             slot => {
-                self.submit(row, slot, Job::Write(Command::Exec(ops), None), transaction.bytes, Some(places))
+                let exec = Job::Write(Command::Exec(ops), None);
+                self.submit(row, slot, exec, transaction.bytes, Some(Finish::Merged(places)))
             }
         }
     }
@@ -263,6 +277,7 @@ impl Connection {
     fn control_in_transaction(&mut self, call: Control) -> Reply {
         match control::now(&self.node, &mut self.session, call) {
             Ok(reply) => reply,
+            Err(Control::Info(sections)) => Reply::Bulk(info::info(&self.node, &sections).into()),
             Err(_) => error("ERR this command is not supported inside a transaction"),
         }
     }
@@ -283,7 +298,7 @@ impl Connection {
         slot: Option<Slot>,
         job: Job,
         bytes: usize,
-        merge: Option<Vec<Option<Reply>>>,
+        finish: Option<Finish>,
     ) {
         // Every command of a shard has a key, or it could not be routed.
         let Some(slot) = slot else { return self.answer(row.name, error("ERR command without a key")) };
@@ -300,15 +315,16 @@ impl Connection {
             Some(Ok(shard)) => {
                 // A copy is cheap beside the log, but only the last call can use it, and EXEC may be long.
                 let again =
-                    (!waits && merge.is_none() && self.in_flight.is_empty()).then(|| Box::new(job.clone()));
+                    (!waits && finish.is_none() && self.in_flight.is_empty()).then(|| Box::new(job.clone()));
                 let access = job.access();
                 let pending = job.submit(&shard, &self.session.client);
                 let stage = Stage::Shard { pending, shard: shard.id(), slot, access, again };
-                self.push(row.name, stage, class, waits, merge);
+                self.push(row.name, stage, class, waits, finish);
             }
             None => {
-                let task = send(self.node.clone(), self.session.client.clone(), slot, job, bytes);
-                self.push(row.name, Stage::Task(Box::pin(task)), Class::Alone, waits, merge);
+                let until = Instant::now() + self.node.config.hold_max();
+                let task = send(self.node.clone(), self.session.client.clone(), slot, job, bytes, until);
+                self.push(row.name, Stage::Task(Box::pin(task)), Class::Alone, waits, finish);
             }
         }
     }
@@ -318,14 +334,7 @@ impl Connection {
         self.push(name, Stage::Ready(reply), Class::Here, false, None);
     }
 
-    fn push(
-        &mut self,
-        name: &'static str,
-        stage: Stage,
-        class: Class,
-        waits: bool,
-        merge: Option<Vec<Option<Reply>>>,
-    ) {
+    fn push(&mut self, name: &'static str, stage: Stage, class: Class, waits: bool, finish: Option<Finish>) {
         if class != Class::Here {
             self.class = class;
         }
@@ -334,7 +343,7 @@ impl Connection {
         if waits {
             self.node.metrics.clients_blocked.inc();
         }
-        let about = About { metrics, started: Instant::now(), silent, waits, merge };
+        let about = About { metrics, started: Instant::now(), silent, waits, finish };
         self.in_flight.push_back(InFlight { stage, about });
     }
 

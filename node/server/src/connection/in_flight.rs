@@ -3,6 +3,7 @@
 use crate::clients::Client;
 use crate::command::control::{BUSY, DISK_FULL, UNKNOWN};
 use crate::command::error;
+use crate::command::late::Late;
 use crate::metrics::CommandMetrics;
 use crate::node::Node;
 use crate::route::{Access, Redirect};
@@ -32,8 +33,16 @@ pub(super) struct About {
     pub(super) silent: bool,
     /// Ends with the connection: a reader that may be parked, a WAIT.
     pub(super) waits: bool,
+    /// How the shard's answer becomes the client's, if not as it is.
+    pub(super) finish: Option<Finish>,
+}
+
+/// What is done to a shard's answer.
+pub(super) enum Finish {
     /// EXEC: answers known already, in their places among those that come from the log.
-    pub(super) merge: Option<Vec<Option<Reply>>>,
+    Merged(Vec<Option<Reply>>),
+    /// A refusal that had to look at the state first.
+    Late(Late),
 }
 
 /// How far a call is.
@@ -111,11 +120,17 @@ impl Job {
 const AGAIN_PAUSE: Duration = Duration::from_millis(10);
 
 /// Routes, holding on while there is no leader, and sees the job through. What was not done is sent again while it
-/// belongs here, for as long as a command may be held; a reader that waits is not, since it would wait from a later point.
-pub(super) async fn send(node: Arc<Node>, client: Arc<Client>, slot: Slot, job: Job, bytes: usize) -> Done {
-    let deadline = Instant::now() + node.config.hold_max();
+/// belongs here, `until` the end of its hold; a reader that waits is not, since it would wait from a later point.
+pub(super) async fn send(
+    node: Arc<Node>,
+    client: Arc<Client>,
+    slot: Slot,
+    job: Job,
+    bytes: usize,
+    until: Instant,
+) -> Done {
     loop {
-        let shard = match node.route_sized(slot, job.access(), bytes).await {
+        let shard = match node.route(slot, job.access(), bytes, until).await {
             Ok(shard) => shard,
             Err(redirect) => return Done::reply(redirected(&redirect)),
         };
@@ -124,17 +139,25 @@ pub(super) async fn send(node: Arc<Node>, client: Arc<Client>, slot: Slot, job: 
             Ok(done) => return done,
             // All before it were sent by now.
             Err(Unsettled::Later(_)) => client.backlog.drained(),
-            Err(Unsettled::Moved(slot)) if job.park().is_some() || Instant::now() >= deadline => {
-                return elsewhere(node, slot).await;
+            Err(Unsettled::Moved(slot)) if job.park().is_some() || Instant::now() >= until => {
+                return elsewhere(node, slot, until).await;
             }
-            Err(Unsettled::Moved(_)) => sleep(AGAIN_PAUSE).await,
+            Err(Unsettled::Moved(slot)) => {
+                // This replica is too far behind for a follower's read: the leader is not.
+                if let (Access::FollowerRead, Some(Err(redirect))) =
+                    (job.access(), node.route_now(slot, Access::Read))
+                {
+                    return Done::reply(redirected(&redirect));
+                }
+                sleep(AGAIN_PAUSE).await;
+            }
         }
     }
 }
 
 /// Not done here, and not to be tried here again: where to.
-pub(super) async fn elsewhere(node: Arc<Node>, slot: Slot) -> Done {
-    Done::reply(redirected(&node.redirect_now(slot).await))
+pub(super) async fn elsewhere(node: Arc<Node>, slot: Slot, until: Instant) -> Done {
+    Done::reply(redirected(&node.redirect(slot, until).await))
 }
 
 /// The redirect as an answer.
@@ -199,13 +222,17 @@ impl InFlight {
                             // All before it are sent: its turn has come.
                             client.backlog.drained();
                             let job = Job::Read(*query, *access, None);
-                            self.stage =
-                                Stage::Task(Box::pin(send(node.clone(), client.clone(), *slot, job, 0)));
+                            let until = Instant::now() + node.config.hold_max();
+                            let again = send(node.clone(), client.clone(), *slot, job, 0, until);
+                            self.stage = Stage::Task(Box::pin(again));
                         }
                         Err(Unsettled::Moved(slot)) => {
+                            let until = Instant::now() + node.config.hold_max();
                             self.stage = Stage::Task(match again.take().filter(|_| alone) {
-                                Some(job) => Box::pin(send(node.clone(), client.clone(), slot, *job, 0)),
-                                None => Box::pin(elsewhere(node.clone(), slot)),
+                                Some(job) => {
+                                    Box::pin(send(node.clone(), client.clone(), slot, *job, 0, until))
+                                }
+                                None => Box::pin(elsewhere(node.clone(), slot, until)),
                             });
                         }
                     },
@@ -217,8 +244,9 @@ impl InFlight {
             Some((shard, None)) => written.note_unknown(shard),
             None => written.append(&done.written_more),
         }
-        Poll::Ready(match self.about.merge.take() {
-            Some(places) => merged(places, done.reply),
+        Poll::Ready(match self.about.finish.take() {
+            Some(Finish::Merged(places)) => merged(places, done.reply),
+            Some(Finish::Late(late)) => late.answer(done.reply),
             None => done.reply,
         })
     }

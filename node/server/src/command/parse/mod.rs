@@ -47,7 +47,7 @@ pub(super) type Parsed<T = Request> = Result<T, Refused>;
 
 pub(super) const SYNTAX: &str = "ERR syntax error";
 pub(super) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
-const BAD_ID: &str = "ERR Invalid stream ID specified as stream command argument";
+pub(super) const BAD_ID: &str = "ERR Invalid stream ID specified as stream command argument";
 
 /// Whether `arg` is this word.
 pub(super) fn is(arg: &[u8], word: &str) -> bool {
