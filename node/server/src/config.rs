@@ -48,8 +48,12 @@ impl Durability {
     pub fn can_lose(self) -> &'static str {
         match self {
             Durability::Always => "nothing answered, while a majority of disks survives",
-            Durability::EverySec => "about the last second, when a node loses power",
-            Durability::Os => "whatever the OS had not synced, when a node loses power",
+            Durability::EverySec => {
+                "about the last second, when a majority of a shard's nodes loses power at once"
+            }
+            Durability::Os => {
+                "what the OS had not synced, when a majority of a shard's nodes loses power at once"
+            }
         }
     }
 }
