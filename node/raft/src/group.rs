@@ -23,6 +23,7 @@ use crate::network::Network;
 use crate::propose::{PROPOSAL_BYTES_MAX, Waiting};
 use crate::read_index::ReadIndex;
 use crate::reversion::Reversions;
+use crate::snapshot_file::SnapshotFile;
 use crate::snapshot_transfer::Receiver;
 use crate::status::Publisher;
 use crate::types::{LogId, Proposal, Raft, TypeConfig, Vote, why};
@@ -150,12 +151,14 @@ impl Group {
         let log_bytes = Arc::new(LogBytes::new(snapshot_log_bytes));
         let applied = Watermark::new(0);
         let receiver = Receiver::new(snapshots.clone());
+        SnapshotFile::check(&snapshots, log.state().purged)
+            .await
+            .map_err(|error| Error::Storage(error.to_string()))?;
         let applier = Applier::open(
             me,
             env.clone(),
             machine.clone(),
             snapshots,
-            log.state().purged,
             waiting.clone(),
             log_bytes.clone(),
             applied.clone(),

@@ -189,13 +189,14 @@ impl LostTail {
 
     /// Notes that nothing is missing any more, if that can be noted.
     async fn is_restored(&self) -> bool {
-        match self.log.tail_restored().await {
-            Ok(()) => self.lost.send_replace(false),
+        let noted = self.log.tail_restored().await;
+        match &noted {
+            Ok(()) => drop(self.lost.send_replace(false)),
             Err(error) => {
                 tracing::warn!(%error, "cannot note that the log lacks nothing any more; trying again");
-                return false;
             }
         }
+        noted.is_ok()
     }
 }
 

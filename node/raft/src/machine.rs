@@ -186,19 +186,11 @@ impl Applier {
         env: Env,
         machine: SharedMachine,
         snapshots: SnapshotStore,
-        purged: Option<LogPosition>,
         waiting: Arc<Waiting>,
         log_bytes: Arc<LogBytes>,
         applied: Watermark,
     ) -> Result<Self, weir_store::Error> {
         let current = SnapshotFile::latest(&snapshots).await?;
-        if let Some(purged) = purged
-            && current.as_ref().is_none_or(|newest| newest.at().index < purged.index)
-        {
-            // The log is purged only behind a snapshot on disk.
-            let dir = snapshots.dir().to_owned();
-            return Err(weir_store::Error::SnapshotMissing { dir, index: purged.index });
-        }
         Ok(Self {
             me,
             env,

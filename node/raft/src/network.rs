@@ -116,7 +116,7 @@ impl Confirmed {
             Err(StreamAppendError::Conflict(at)) => {
                 let back = self.last.lock().is_some_and(|last| at.index <= last.index);
                 if back {
-                    self.reversions.check(self.to, at).map_err(|why| NetworkError::from_string(why))?;
+                    self.reversions.check(self.to, at).map_err(NetworkError::from_string)?;
                     *self.last.lock() = None;
                 }
             }

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use weir_store::{Error, SnapshotInfo, SnapshotReader, SnapshotStore, SnapshotWriter};
+use weir_store::{Error, LogPosition, SnapshotInfo, SnapshotReader, SnapshotStore, SnapshotWriter};
 
 use crate::types::{SnapshotMeta, position};
 use crate::wire;
@@ -57,9 +57,14 @@ impl SnapshotFile {
         }
     }
 
-    /// The last entry it holds.
-    pub(crate) fn at(&self) -> weir_store::LogPosition {
-        self.info.at
+    /// Whether there is a snapshot that reaches to where the log begins, which is behind `purged`.
+    pub(crate) async fn check(store: &SnapshotStore, purged: Option<LogPosition>) -> Result<(), Error> {
+        let Some(purged) = purged else { return Ok(()) };
+        match store.latest().await? {
+            Some(newest) if newest.at.index >= purged.index => Ok(()),
+            // The log is purged only behind a snapshot on disk.
+            _ => Err(Error::SnapshotMissing { dir: store.dir().to_owned(), index: purged.index }),
+        }
     }
 
     /// Begins to write a snapshot of this node's machine.
@@ -85,7 +90,7 @@ impl SnapshotFile {
     }
 }
 
-fn at(label: &Label) -> weir_store::LogPosition {
+fn at(label: &Label) -> LogPosition {
     position(&label.meta.last_log_id.expect("a snapshot covers at least one entry"))
 }
 

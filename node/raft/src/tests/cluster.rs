@@ -1,14 +1,14 @@
 //! Nodes of a test: each with its own directory, log, listener and one group or more.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
-use weir_env::{Env, TaskHandle};
+use weir_env::{Env, OpenMode, TaskHandle};
 use weir_store::{Durability, GroupId, SnapshotStore, Wal, WalOptions};
 
 use super::disk::SlowDisk;
@@ -259,8 +259,9 @@ impl Cluster {
             // The writer is still at it.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        std::fs::remove_dir_all(self.dir(id)).unwrap();
-        std::fs::rename(self.noted(id), self.dir(id)).unwrap();
+        let disk = Env::system().disk;
+        disk.remove_dir_all(&self.dir(id)).unwrap();
+        disk.rename(&self.noted(id), &self.dir(id)).unwrap();
         self.disks[&id].reboot();
     }
 
@@ -331,16 +332,16 @@ impl Cluster {
     }
 }
 
-fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let to = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy_dir(&entry.path(), &to);
-        } else if let Err(error) = std::fs::copy(entry.path(), to) {
-            // Files are renamed meanwhile; none that holds anything.
-            assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+fn copy_dir(from: &Path, to: &Path) {
+    let disk = Env::system().disk;
+    disk.create_dir_all(to).unwrap();
+    for name in disk.read_dir(from).unwrap() {
+        let (from, to) = (from.join(&name), to.join(&name));
+        if from.is_dir() {
+            copy_dir(&from, &to);
+        } else if let Ok(bytes) = disk.read(&from) {
+            // Files that hold nothing yet come and go meanwhile.
+            disk.open(&to, OpenMode::CreateNew).unwrap().write_at(&bytes, 0).unwrap();
         }
     }
 }
