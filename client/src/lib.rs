@@ -4,6 +4,9 @@
 //!   what was done, what was not, and what nobody knows ([`Error::fate`]). One method for each command.
 //! - [`Producer`] appends exactly once and in order.
 //! - [`Worker`] runs a handler for every entry of a group, through failures of its own and of others.
+//! - [`Client::read_many`] and [`Client::consume_many`] read streams of different shards as one.
+//! - [`Topic`] spreads what one stream cannot carry over many, produced by key and consumed by a group whose members
+//!   share the partitions.
 #![warn(missing_docs)]
 
 mod call;
@@ -13,12 +16,14 @@ mod commands;
 mod connection;
 mod entry;
 mod error;
+mod fan_in;
 mod nodes;
 mod observe;
 mod options;
 mod producer;
 mod reply;
 mod slot;
+mod topic;
 mod topology;
 mod worker;
 
@@ -35,10 +40,12 @@ pub use commands::{
 };
 pub use entry::{Entry, EntryId};
 pub use error::{Error, Fate, ServerError};
+pub use fan_in::{ConsumeMany, ReadMany, Received};
 pub use observe::Observer;
 pub use options::Options;
 pub use producer::{Appended, Producer, ProducerBuilder};
 pub use reply::{FromValue, Streams};
 pub use slot::{SLOTS, key_slot};
+pub use topic::{Topic, TopicConsumer, TopicConsumerBuilder, TopicProducer};
 pub use weir_resp::Value;
 pub use worker::{Delivery, WorkDone, Worker, WorkerBuilder};

@@ -302,6 +302,20 @@ impl Worker {
         (&mut self.end).await.unwrap_or(Err(Error::Closed))
     }
 
+    /// How it ended, if it did.
+    pub(crate) fn try_end(&mut self) -> Option<Result<WorkDone, Error>> {
+        match self.end.try_recv() {
+            Ok(end) => Some(end),
+            Err(oneshot::error::TryRecvError::Closed) => Some(Err(Error::Closed)),
+            Err(oneshot::error::TryRecvError::Empty) => None,
+        }
+    }
+
+    /// As [`Worker::abort`], without waiting.
+    pub(crate) fn abort_now(self) {
+        self.stop.send_replace(Stop::Now);
+    }
+
     /// Waits until the worker ends by itself, which only an error makes it do.
     ///
     /// # Errors
