@@ -157,7 +157,8 @@ impl Connection {
                 }
                 break;
             };
-            if let Some(done) = self.in_flight.pop_front() {
+            if let Some(mut done) = self.in_flight.pop_front() {
+                let answer = self.session.watch(std::mem::take(&mut done.about.watched), answer);
                 self.finish(&done, &answer);
             }
             any = true;

@@ -20,6 +20,8 @@ pub struct Session {
     pub readonly: bool,
     /// Between MULTI and EXEC.
     pub transaction: Option<Transaction>,
+    /// WATCH: keys of one slot, and the versions that they had.
+    pub watched: Vec<(Bytes, u64)>,
     /// What WAIT has to wait for.
     pub written: Written,
     /// Close once all answers before are sent.
@@ -37,6 +39,7 @@ impl Session {
             proto: Proto::default(),
             readonly: false,
             transaction: None,
+            watched: Vec::new(),
             written: Written::default(),
             closing: false,
             reply_mode: ReplyMode::On,
@@ -50,6 +53,7 @@ impl Session {
         self.set_proto(Proto::default());
         self.set_readonly(false);
         self.transaction = None;
+        self.watched.clear();
         self.reply_mode = ReplyMode::On;
         self.skip_next = false;
         self.client.update(|state| {
@@ -68,6 +72,21 @@ impl Session {
     pub fn set_readonly(&mut self, readonly: bool) {
         self.readonly = readonly;
         self.client.update(|state| state.readonly = readonly);
+    }
+
+    /// Remembers the versions that WATCH was answered; the answer of anything else stays as it is.
+    pub fn watch(&mut self, keys: Vec<Bytes>, answer: Reply) -> Reply {
+        let Reply::Array(versions) = answer else { return answer };
+        if keys.is_empty() || keys.len() != versions.len() {
+            return Reply::Array(versions);
+        }
+        let version = |reply: &Reply| match reply {
+            Reply::Int(version) => version.unsigned_abs(),
+            // Nothing has this version, so that EXEC would do nothing.
+            _ => u64::MAX,
+        };
+        self.watched.extend(keys.into_iter().zip(versions.iter().map(version)));
+        Reply::Ok
     }
 
     /// CLIENT REPLY. Its own answer is sent only for `On`.

@@ -8,8 +8,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// The version written. Since 2 there are idempotent adds; since 3 references, claims and limits of reads.
-const VERSION: u8 = 3;
+/// The version written. Since 2 there are idempotent adds; since 3 references, claims and limits of reads;
+/// since 4 watched keys.
+const VERSION: u8 = 4;
 /// The oldest version read: what came later are variants behind the others.
 const VERSION_MIN: u8 = 1;
 

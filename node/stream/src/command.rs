@@ -87,6 +87,9 @@ pub enum Command {
     Xnack(Xnack),
     /// XREADGROUP with CLAIM (an age in ms), MAXCOUNT or MAXSIZE.
     XreadgroupWithin { read: Xreadgroup, claim_min_idle_ms: Option<u64>, limits: ReadLimits },
+    /// WATCH .. MULTI .. EXEC: as [`Command::Exec`], or nothing and a nil array if a key has another version than the
+    /// one that [`Query::Versions`] showed.
+    ExecWatched { watched: Vec<(Key, u64)>, ops: Vec<Op> },
 }
 
 impl Command {
@@ -425,6 +428,8 @@ pub enum Query {
     KeyCount,
     /// XREAD with MAXCOUNT or MAXSIZE.
     XreadWithin { keys: Vec<(Key, ReadId)>, count: Option<u64>, limits: ReadLimits },
+    /// WATCH. Answers the version of each key, 0 without one: a key that was made and went again is as it was.
+    Versions { keys: Vec<Key> },
 }
 
 impl Query {

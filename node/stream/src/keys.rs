@@ -15,6 +15,7 @@ enum Inner<'a> {
     Read(slice::Iter<'a, (Key, ReadId)>),
     GroupRead(slice::Iter<'a, (Key, GroupReadId)>),
     Ops(slice::Iter<'a, Op>, Box<Keys<'a>>),
+    Watched(slice::Iter<'a, (Key, u64)>, slice::Iter<'a, Op>),
 }
 
 impl<'a> Iterator for Keys<'a> {
@@ -36,6 +37,13 @@ impl<'a> Iterator for Keys<'a> {
             Inner::Many(keys) => keys.next(),
             Inner::Read(keys) => keys.next().map(|(key, _)| key),
             Inner::GroupRead(keys) => keys.next().map(|(key, _)| key),
+            Inner::Watched(watched, ops) => match watched.next() {
+                Some((key, _)) => Some(key),
+                None => {
+                    self.0 = Inner::Ops(ops.clone(), Box::new(Keys(Inner::None)));
+                    self.next()
+                }
+            },
             Inner::Ops(ops, now) => loop {
                 if let Some(key) = now.next() {
                     return Some(key);
@@ -72,6 +80,7 @@ impl Command {
             | Command::TouchConsumer { key, .. } => Inner::One(key),
             Command::Rename { from, to, .. } => Inner::Two(from, to),
             Command::Del { keys } | Command::ExpireDue { keys } => Inner::Many(keys.iter()),
+            Command::ExecWatched { watched, ops } => Inner::Watched(watched.iter(), ops.iter()),
             Command::Exec(ops) => Inner::Ops(ops.iter(), Box::new(Keys(Inner::None))),
             Command::SetOwnedSlots { .. } | Command::Configure(_) | Command::Flush => Inner::None,
         })
@@ -83,7 +92,7 @@ impl Query {
     pub fn keys(&self) -> Keys<'_> {
         Keys(match self {
             Query::Xread { keys, .. } | Query::XreadWithin { keys, .. } => Inner::Read(keys.iter()),
-            Query::Exists { keys } => Inner::Many(keys.iter()),
+            Query::Exists { keys } | Query::Versions { keys } => Inner::Many(keys.iter()),
             Query::Xlen { key }
             | Query::Xrange { key, .. }
             | Query::Xpending { key, .. }

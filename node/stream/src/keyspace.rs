@@ -23,6 +23,8 @@ pub(crate) struct Item {
     pub(crate) value: Value,
     /// Unix milliseconds; due once the time has reached it.
     pub(crate) deadline_ms: Option<u64>,
+    /// Rises whenever entries, value or deadline change, over all keys of the shard; never 0. For WATCH.
+    pub(crate) version: u64,
 }
 
 /// Invariants: no slot without keys; `deadlines` holds exactly the deadlines of the items; `stats` is the sum
@@ -33,9 +35,15 @@ pub(crate) struct Keyspace {
     /// (deadline, key)
     deadlines: CowMap<(u64, Bytes), ()>,
     stats: Stats,
+    /// The last version given to a key.
+    version: u64,
 }
 
 impl Item {
+    pub(crate) fn new(value: Value, deadline_ms: Option<u64>) -> Item {
+        Item { value, deadline_ms, version: 0 }
+    }
+
     pub(crate) fn is_due(&self, now_ms: u64) -> bool {
         self.deadline_ms.is_some_and(|deadline| deadline <= now_ms)
     }
@@ -97,14 +105,26 @@ impl Keyspace {
         let item = self.slots.get_mut(&key_slot(key).0)?.get_mut(key)?;
         let before = item.stats(key);
         let Value::Stream(stream) = &mut item.value else { return None };
-        let answer = change(Arc::make_mut(stream));
+        let stream = Arc::make_mut(stream);
+        let edits = stream.entries.edits;
+        let answer = change(stream);
+        if stream.entries.edits != edits {
+            self.version += 1;
+            item.version = self.version;
+        }
         let after = item.stats(key);
         self.stats.replace(&before, &after);
         Some(answer)
     }
 
-    /// Puts a value in; answers what was there.
+    /// Puts a value in, under a new version; answers what was there.
     pub(crate) fn put(&mut self, key: &[u8], item: Item) -> Option<Item> {
+        self.version += 1;
+        self.put_as_it_was(key, Item { version: self.version, ..item })
+    }
+
+    /// Puts a value in that has a version; answers what was there.
+    pub(crate) fn put_as_it_was(&mut self, key: &[u8], item: Item) -> Option<Item> {
         // A copy: the caller's bytes are a slice of a whole log record, which must not be kept alive.
         let key = Bytes::copy_from_slice(key);
         let (after, deadline_ms) = (item.stats(&key), item.deadline_ms);
@@ -157,6 +177,8 @@ impl Keyspace {
         let Some(item) = self.slots.get_mut(&key_slot(key).0).and_then(|keys| keys.get_mut(key)) else {
             return;
         };
+        self.version += 1;
+        item.version = self.version;
         let old = core::mem::replace(&mut item.deadline_ms, deadline_ms);
         self.move_deadline(&Bytes::copy_from_slice(key), old, deadline_ms);
     }
@@ -194,7 +216,23 @@ impl Keyspace {
 
     /// Takes all slots out, for dropping in slices.
     pub(crate) fn take_all(&mut self) -> Keyspace {
-        core::mem::take(self)
+        // Versions go on, so that no key comes back with one that was seen before.
+        core::mem::replace(self, Keyspace { version: self.version, ..Keyspace::default() })
+    }
+
+    /// The version of a key, 0 without one.
+    pub(crate) fn version_of(&self, key: &[u8]) -> u64 {
+        self.get(key).map_or(0, |item| item.version)
+    }
+
+    /// The last version given to a key.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// As [`Keyspace::version`], when a snapshot is restored.
+    pub(crate) fn set_version(&mut self, version: u64) {
+        self.version = version;
     }
 
     /// The maps themselves.

@@ -121,7 +121,7 @@ impl Machine {
     /// deleted first.
     pub fn apply(&mut self, stamp: Stamp, command: &Command, want_reply: bool) -> Outcome {
         self.last_stamp_ms = self.last_stamp_ms.max(stamp.now_ms);
-        let in_exec = matches!(command, Command::Exec(_));
+        let in_exec = matches!(command, Command::Exec(_) | Command::ExecWatched { .. });
         let mut unit = Unit::new(self.last_stamp_ms, want_reply, in_exec);
         let result = match self.foreign_slot(command.keys()) {
             // Expiry is housekeeping: what moved away in the meantime is passed over there.
@@ -157,6 +157,10 @@ impl Machine {
             Command::Persist { key } => self.persist(key),
             Command::ExpireDue { .. } => Ok(Reply::Ok),
             Command::Exec(ops) => Ok(self.exec(unit, ops)),
+            Command::ExecWatched { watched, ops } => {
+                let untouched = watched.iter().all(|(key, seen)| self.keyspace.version_of(key) == *seen);
+                Ok(if untouched { self.exec(unit, ops) } else { Reply::NilArray })
+            }
             Command::SetOwnedSlots { ranges } => self.set_owned_slots(unit, ranges),
             Command::Configure(settings) => {
                 self.settings = *settings;
@@ -187,7 +191,9 @@ impl Machine {
         let mut replies = Vec::with_capacity(if unit.want_reply { ops.len() } else { 0 });
         for op in ops {
             let reply = match op {
-                Op::Command(Command::Exec(_)) => Reply::Error(Refusal::nested_exec()),
+                Op::Command(Command::Exec(_) | Command::ExecWatched { .. }) => {
+                    Reply::Error(Refusal::nested_exec())
+                }
                 Op::Command(command) => self.execute(unit, command).unwrap_or_else(Reply::Error),
                 Op::Query(query) => unit.reply(|| self.look(unit.now_ms, query).unwrap_or_else(Reply::Error)),
                 Op::Answer(answer) => unit.reply(|| ready(answer)),
@@ -234,6 +240,10 @@ impl Machine {
             Query::XinfoConsumers { key, group } => self.xinfo_consumers(now_ms, key, group),
             Query::Get { key } => self.get(key),
             Query::Exists { keys } => Ok(self.exists(keys)),
+            Query::Versions { keys } => {
+                let versions = keys.iter().map(|key| int(self.keyspace.version_of(key)));
+                Ok(Reply::Array(versions.collect()))
+            }
             Query::Type { key } => Ok(self.type_of(key)),
             Query::Ttl { key, seconds, absolute } => Ok(self.ttl(now_ms, key, *seconds, *absolute)),
             Query::Dump { key } => self.dump(key),

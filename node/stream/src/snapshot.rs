@@ -9,9 +9,9 @@
 //!
 //! | tag | record | payload |
 //! |---|---|---|
-//! | 1 | shard | last stamp, both settings, number of slot ranges, first and last of each |
-//! | 2 | string | key, deadline?, value |
-//! | 3 | stream | key, deadline?, last id, max deleted id, entries added; its blocks and groups follow |
+//! | 1 | shard | last stamp, both settings, number of slot ranges, first and last of each, last version of a key |
+//! | 2 | string | key, deadline?, value, version |
+//! | 3 | stream | key, deadline?, last id, max deleted id, entries added, version; its blocks and groups follow |
 //! | 4 | block | 1 if open, first id, last id, count, live, the block's buffer (layout in `block.rs`) |
 //! | 5 | group | name, last delivered id, entries read?, next consumer number; its consumers and rows follow |
 //! | 6 | consumer | name, number, seen, active? |
@@ -21,7 +21,7 @@
 //! | 10 | idempotent ids | producer, number, then idempotent id, entry id, time of each; oldest first |
 //!
 //! Version 2 has the last two, version 3 pending rows of nobody (owner 4294967295, in the place of the delivery the
-//! place in the order of release). All versions are read.
+//! place in the order of release), version 4 the versions of keys. All versions are read.
 
 use crate::block::Block;
 use crate::cow_map::Start;
@@ -40,7 +40,7 @@ use bytes::Bytes;
 use core::fmt;
 
 const MAGIC: &[u8] = b"WEIRSHRD";
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 const VERSION_MIN: u8 = 1;
 const ROWS_MAX: usize = 256;
 /// A record of idempotent ids ends after this many bytes.
@@ -134,12 +134,14 @@ impl Snapshot {
                         put_str(payload, key);
                         put_option(payload, item.deadline_ms);
                         put_str(payload, value);
+                        put_u64(payload, item.version);
                         (Some(STRING), At::Key { after: Some(key.clone()) })
                     }
                     Value::Stream(stream) => {
                         put_str(payload, key);
                         put_option(payload, item.deadline_ms);
                         put_stream(payload, &stream.entries);
+                        put_u64(payload, item.version);
                         (Some(STREAM), At::Idempotence { key: key.clone() })
                     }
                 },
@@ -273,6 +275,7 @@ fn put_shard(out: &mut Vec<u8>, machine: &Machine) {
         put_u64(out, range.first.0.into());
         put_u64(out, range.last.0.into());
     }
+    put_u64(out, machine.keyspace.version());
 }
 
 fn put_stream(out: &mut Vec<u8>, entries: &EntryStore) {
@@ -376,8 +379,9 @@ pub struct Restore {
     /// Bytes of a record that is not complete yet.
     rest: Vec<u8>,
     machine: Machine,
-    /// The stream that blocks and groups belong to.
-    stream: Option<(Key, Option<u64>, Stream)>,
+    /// The stream that blocks and groups belong to, and the key that it goes to.
+    stream: Option<Stream>,
+    item: Option<(Key, Item)>,
     /// The group that consumers and rows belong to.
     group: Option<(Bytes, Group)>,
     progress: Progress,
@@ -426,6 +430,11 @@ impl<'a> Payload<'a> {
         }
     }
 
+    /// A version of a key; 1 where it is left out, as before version 4 of the format.
+    fn version(&mut self) -> Result<u64, RestoreError> {
+        if self.0.is_empty() { Ok(1) } else { self.u64() }
+    }
+
     fn end(&self) -> Result<(), RestoreError> {
         if self.0.is_empty() { Ok(()) } else { Err(self.damaged()) }
     }
@@ -434,7 +443,7 @@ impl<'a> Payload<'a> {
 impl Restore {
     pub(crate) fn new() -> Restore {
         let machine = Machine::new();
-        Restore { rest: Vec::new(), machine, stream: None, group: None, progress: Progress::Head }
+        Restore { rest: Vec::new(), machine, stream: None, item: None, group: None, progress: Progress::Head }
     }
 
     /// Takes the next bytes, cut anywhere.
@@ -512,13 +521,15 @@ impl Restore {
             ranges.push(SlotRange { first: Slot(from.number()?), last: Slot(from.number()?) });
         }
         self.machine.owned = Ownership::new(ranges);
+        self.machine.keyspace.set_version(from.version()?);
         from.end()
     }
 
     fn string(&mut self, mut from: Payload<'_>) -> Result<(), RestoreError> {
         self.close_stream();
         let (key, deadline_ms, value) = (from.str()?, from.option()?, from.bytes()?);
-        self.machine.keyspace.put(key, Item { value: Value::String(value), deadline_ms });
+        let item = Item { value: Value::String(value), deadline_ms, version: from.version()? };
+        self.machine.keyspace.put_as_it_was(key, item);
         from.end()
     }
 
@@ -529,20 +540,22 @@ impl Restore {
         stream.entries.last_id = from.id()?;
         stream.entries.max_deleted_id = from.id()?;
         stream.entries.entries_added = from.u64()?;
-        self.stream = Some((key, deadline_ms, stream));
+        let value = Value::Stream(Arc::default());
+        self.item = Some((key, Item { value, deadline_ms, version: from.version()? }));
+        self.stream = Some(stream);
         from.end()
     }
 
     fn idempotence(&mut self, mut from: Payload<'_>) -> Result<(), RestoreError> {
         let mut idempotence = Idempotence::new(from.number()?, from.number()?);
         (idempotence.added, idempotence.duplicates) = (from.u64()?, from.u64()?);
-        let Some((_, _, stream)) = self.stream.as_mut() else { return Err(from.damaged()) };
+        let Some(stream) = self.stream.as_mut() else { return Err(from.damaged()) };
         stream.idempotence = Some(Arc::new(idempotence));
         from.end()
     }
 
     fn iids(&mut self, mut from: Payload<'_>) -> Result<(), RestoreError> {
-        let known = self.stream.as_mut().and_then(|(_, _, stream)| stream.idempotence.as_mut());
+        let known = self.stream.as_mut().and_then(|stream| stream.idempotence.as_mut());
         let idempotence = Arc::make_mut(known.ok_or_else(|| from.damaged())?);
         let producer = from.str()?;
         for _ in 0..from.u64()? {
@@ -560,7 +573,7 @@ impl Restore {
         let (count, live) = (from.number()?, from.number()?);
         let block = Block { first, last, count, live, bytes: from.str()?.to_vec() };
         from.end()?;
-        let Some((_, _, stream)) = self.stream.as_mut() else { return Err(from.damaged()) };
+        let Some(stream) = self.stream.as_mut() else { return Err(from.damaged()) };
         let entries = &mut stream.entries;
         let behind = entries.sealed.last().is_none_or(|(_, before)| before.last < first);
         if !block.is_sound() || !behind || entries.open.is_some() || last > entries.last_id {
@@ -622,17 +635,17 @@ impl Restore {
     }
 
     fn close_group(&mut self) {
-        if let (Some((name, group)), Some((_, _, stream))) = (self.group.take(), &mut self.stream) {
+        if let (Some((name, group)), Some(stream)) = (self.group.take(), &mut self.stream) {
             stream.add_group(name, group);
         }
     }
 
     fn close_stream(&mut self) {
         self.close_group();
-        if let Some((key, deadline_ms, mut stream)) = self.stream.take() {
+        if let (Some(mut stream), Some((key, item))) = (self.stream.take(), self.item.take()) {
             stream.entries.find_first();
             let value = Value::Stream(Arc::new(stream));
-            self.machine.keyspace.put(&key, Item { value, deadline_ms });
+            self.machine.keyspace.put_as_it_was(&key, Item { value, ..item });
         }
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct EntryStore {
     pub(crate) entries_added: u64,
     /// Memory of the blocks.
     pub(crate) block_bytes: u64,
+    /// Grows when entries come or go. Only told apart from what it was before a command, so not part of snapshots.
+    pub(crate) edits: u64,
 }
 
 impl Stream {
@@ -125,6 +127,7 @@ impl EntryStore {
         }
         self.len += 1;
         self.last_id = id;
+        self.edits = self.edits.wrapping_add(1);
         self.entries_added = self.entries_added.saturating_add(1);
     }
 
@@ -155,6 +158,7 @@ impl EntryStore {
             block.delete(id);
         }
         self.len -= 1;
+        self.edits = self.edits.wrapping_add(1);
         if id == self.first_id {
             self.find_first();
         }

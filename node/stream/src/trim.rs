@@ -58,6 +58,7 @@ impl EntryStore {
             removed += self.trim_inside(key, trim.to);
         }
         if removed > 0 {
+            self.edits = self.edits.wrapping_add(1);
             self.find_first();
         }
         (removed, gone)

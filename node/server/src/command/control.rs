@@ -44,6 +44,10 @@ pub(crate) fn now(node: &Arc<Node>, session: &mut Session, call: Control) -> Res
             session.set_readonly(readonly);
             Reply::Ok
         }
+        Control::Unwatch => {
+            session.watched.clear();
+            Reply::Ok
+        }
         // No slot is ever half moved yet, so there is nothing to ask for.
         Control::Asking => Reply::Ok,
         Control::Time => {

@@ -77,6 +77,8 @@ pub enum Control {
     Exec,
     /// DISCARD.
     Discard,
+    /// UNWATCH.
+    Unwatch,
     /// INFO with its sections.
     Info(Vec<Bytes>),
     /// ROLE.

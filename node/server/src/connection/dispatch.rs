@@ -12,7 +12,7 @@ use crate::session::{Queued, Transaction};
 use crate::shard::Park;
 use bytes::Bytes;
 use weir_env::time::Instant;
-use weir_stream::{Command, Op, Reply, Slot, key_slot};
+use weir_stream::{Command, Op, Query, Reply, Slot, key_slot};
 
 /// A command that is parsed and may start.
 pub(super) struct Call {
@@ -44,6 +44,8 @@ impl Call {
         match &self.request {
             Request::Write(_, Some(_)) | Request::Read(_, Some(_)) => Class::Alone,
             Request::Write(..) | Request::Control(Control::Exec) => Class::Writes,
+            // EXEC needs its answer.
+            Request::Read(Query::Versions { .. }, _) => Class::Alone,
             Request::Read(..) => Class::Reads,
             Request::Ready(_) => Class::Here,
             // The answers before these are written in the old version, or must be out before the end.
@@ -114,6 +116,9 @@ impl Connection {
         if row.name == "watch" && self.session.transaction.is_some() {
             return Err(error("ERR WATCH inside MULTI is not allowed"));
         }
+        if row.name == "watch" {
+            self.may_watch(slot, args.len() - 1)?;
+        }
         let (request, late) = match parse_as(row, args) {
             Ok(request) => (request, None),
             Err(refused) => match Late::of(row.name, args, &refused) {
@@ -122,6 +127,18 @@ impl Connection {
             },
         };
         Ok(Some(Call { row, request, slot, bytes, late }))
+    }
+
+    /// Watched keys are compared in one log entry, so they share a slot; and they are not too many.
+    fn may_watch(&self, slot: Option<Slot>, keys: usize) -> Result<(), Reply> {
+        let watched = &self.session.watched;
+        if watched.first().is_some_and(|(key, _)| Some(key_slot(key)) != slot) {
+            return Err(redirected(&Redirect::CrossSlot));
+        }
+        if watched.len() + keys > self.node.config.multi_commands_max {
+            return Err(error("ERR too many watched keys (multi-commands-max)"));
+        }
+        Ok(())
     }
 
     /// A command that cannot be queued breaks the transaction; a bad EXEC ends it.
@@ -213,6 +230,7 @@ impl Connection {
                 self.answer(row.name, reply);
             }
             Request::Control(Control::Discard) => {
+                self.session.watched.clear();
                 let reply = match self.end_transaction() {
                     Some(_) => Reply::Ok,
                     None => error("ERR DISCARD without MULTI"),
@@ -243,6 +261,7 @@ impl Connection {
     }
 
     fn exec(&mut self, row: &'static Row) {
+        let watched = std::mem::take(&mut self.session.watched);
         let Some(transaction) = self.end_transaction() else {
             return self.answer(row.name, error("ERR EXEC without MULTI"));
         };
@@ -250,7 +269,10 @@ impl Connection {
             let text = "EXECABORT Transaction discarded because of previous errors.";
             return self.answer(row.name, error(text));
         }
-        if transaction.crosses_slots {
+        let watched_slot = watched.first().map(|(key, _)| key_slot(key));
+        let slots_differ =
+            transaction.slot.is_some_and(|slot| watched_slot.is_some_and(|other| other != slot));
+        if transaction.crosses_slots || slots_differ {
             return self.answer(row.name, redirected(&Redirect::CrossSlot));
         }
         let mut ops = Vec::new();
@@ -265,10 +287,14 @@ impl Connection {
                 Queued::Control(call) => Some(self.control_in_transaction(call)),
             });
         }
-        match transaction.slot {
+        let command = match watched.is_empty() {
+            true => Command::Exec(ops),
+            false => Command::ExecWatched { watched, ops },
+        };
+        match transaction.slot.or(watched_slot) {
             None => self.answer(row.name, Reply::Array(places.into_iter().flatten().collect())),
             slot => {
-                let exec = Job::Write(Command::Exec(ops), None);
+                let exec = Job::Write(command, None);
                 self.submit(row, slot, exec, transaction.bytes, Some(Finish::Merged(places)))
             }
         }
@@ -303,8 +329,12 @@ impl Connection {
         // Every command of a shard has a key, or it could not be routed.
         let Some(slot) = slot else { return self.answer(row.name, error("ERR command without a key")) };
         let waits = job.park().is_some();
+        let watched = match &job {
+            Job::Read(Query::Versions { keys }, ..) => keys.clone(),
+            _ => Vec::new(),
+        };
         let class = match &job {
-            _ if waits => Class::Alone,
+            _ if waits || !watched.is_empty() => Class::Alone,
             Job::Write(..) => Class::Writes,
             Job::Read(..) => Class::Reads,
         };
@@ -327,6 +357,9 @@ impl Connection {
                 self.push(row.name, Stage::Task(Box::pin(task)), Class::Alone, waits, finish);
             }
         }
+        if let Some(call) = self.in_flight.back_mut() {
+            call.about.watched = watched;
+        }
     }
 
     /// Answers at once, behind whatever is in flight.
@@ -343,7 +376,7 @@ impl Connection {
         if waits {
             self.node.metrics.clients_blocked.inc();
         }
-        let about = About { metrics, started: Instant::now(), silent, waits, finish };
+        let about = About { metrics, started: Instant::now(), silent, waits, finish, watched: Vec::new() };
         self.in_flight.push_back(InFlight { stage, about });
     }
 

@@ -9,6 +9,7 @@ use crate::node::Node;
 use crate::route::{Access, Redirect};
 use crate::session::Written;
 use crate::shard::{Answer, Park, Pending, ReadMode, ShardHandle, ShardId};
+use bytes::Bytes;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(super) struct About {
     pub(super) waits: bool,
     /// How the shard's answer becomes the client's, if not as it is.
     pub(super) finish: Option<Finish>,
+    /// WATCH: the keys whose versions are asked for.
+    pub(super) watched: Vec<Bytes>,
 }
 
 /// What is done to a shard's answer.

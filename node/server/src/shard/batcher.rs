@@ -171,8 +171,9 @@ impl Batcher {
 pub(super) fn weight(command: &Command) -> usize {
     const FIXED: usize = 64;
     let own = match command {
-        Command::Exec(ops) => {
+        Command::Exec(ops) | Command::ExecWatched { ops, .. } => {
             return FIXED
+                + command.keys().map(|key| key.len() + 16).sum::<usize>()
                 + ops
                     .iter()
                     .map(|op| match op {

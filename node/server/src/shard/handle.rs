@@ -299,7 +299,9 @@ pub(super) fn command_grows(command: &Command) -> bool {
         Command::Xgroup { change, .. } => {
             matches!(change, GroupChange::Create { .. } | GroupChange::CreateConsumer { .. })
         }
-        Command::Exec(ops) => ops.iter().any(|op| matches!(op, Op::Command(c) if command_grows(c))),
+        Command::Exec(ops) | Command::ExecWatched { ops, .. } => {
+            ops.iter().any(|op| matches!(op, Op::Command(c) if command_grows(c)))
+        }
         _ => false,
     }
 }

@@ -153,9 +153,15 @@ impl Expiry {
     }
 }
 
-/// Pending lists belong to the leader; the rest may be read anywhere.
+/// Pending lists and versions belong to the leader; the rest may be read anywhere.
 fn on_follower(query: &Query) -> bool {
-    !matches!(query, Query::Xpending { .. } | Query::XinfoConsumers { .. } | Query::XinfoGroups { .. })
+    !matches!(
+        query,
+        Query::Xpending { .. }
+            | Query::XinfoConsumers { .. }
+            | Query::XinfoGroups { .. }
+            | Query::Versions { .. }
+    )
 }
 
 /// Gives a read back whose connection has enough answers waiting. One that may park has none before it.

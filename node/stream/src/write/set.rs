@@ -37,7 +37,7 @@ impl Machine {
             self.remove_key(unit, &set.key);
         } else {
             let value = Value::String(Bytes::copy_from_slice(&set.value));
-            if let Some(old) = self.keyspace.put(&set.key, Item { value, deadline_ms }) {
+            if let Some(old) = self.keyspace.put(&set.key, Item::new(value, deadline_ms)) {
                 unit.removed(&set.key, old);
             }
         }

@@ -32,7 +32,7 @@ impl Machine {
         let id = choose_id(&add.id, last_id.unwrap_or(EntryId::MIN), unit.now_ms)?;
         if last_id.is_none() {
             let value = Value::Stream(Arc::new(Stream::default()));
-            self.keyspace.put(&add.key, Item { value, deadline_ms: None });
+            self.keyspace.put(&add.key, Item::new(value, None));
         }
         let settings = self.settings;
         self.keyspace.change_stream(&add.key, |stream| {

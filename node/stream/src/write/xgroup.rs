@@ -31,7 +31,7 @@ impl Machine {
                 }
                 if stream.is_none() {
                     let value = Value::Stream(Arc::new(Stream::default()));
-                    self.keyspace.put(key, Item { value, deadline_ms: None });
+                    self.keyspace.put(key, Item::new(value, None));
                 }
                 self.keyspace.change_stream(key, |stream| {
                     let new =

@@ -11,3 +11,4 @@ mod refs;
 mod replicas;
 mod snapshots;
 mod support;
+mod watch;

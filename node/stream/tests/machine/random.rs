@@ -222,5 +222,7 @@ pub(crate) fn any_command() -> impl Strategy<Value = Command> {
         }),
     ].boxed();
     let ops = prop::collection::vec(plain.clone().prop_map(Op::Command), 0..4);
-    prop_oneof![30 => plain, 2 => ops.prop_map(Command::Exec), 1 => prop::num::u8::ANY.prop_map(|n| if n < 20 { Command::Flush } else { Command::Persist { key: Bytes::new() } })]
+    let watching = (any_key(), 0..40u64, ops.clone())
+        .prop_map(|(key, seen, ops)| Command::ExecWatched { watched: vec![(key, seen)], ops });
+    prop_oneof![30 => plain, 1 => watching, 2 => ops.prop_map(Command::Exec), 1 => prop::num::u8::ANY.prop_map(|n| if n < 20 { Command::Flush } else { Command::Persist { key: Bytes::new() } })]
 }

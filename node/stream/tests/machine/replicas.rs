@@ -25,6 +25,7 @@ fn asked(machine: &Machine, now_ms: u64, name: &Key) -> Vec<Reply> {
         Query::Get { key: key() },
         Query::Ttl { key: key(), seconds: false, absolute: true },
         Query::KeyCount,
+        Query::Versions { keys: vec![key()] },
     ];
     for group in ["g", "h"] {
         let group = || Key::from_static(group.as_bytes());

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::command::Control;
+use weir_stream::Query;
 
 pub(crate) fn multi(_: &[Bytes]) -> Parsed {
     Ok(Request::Control(Control::Multi))
@@ -15,10 +16,10 @@ pub(crate) fn discard(_: &[Bytes]) -> Parsed {
     Ok(Request::Control(Control::Discard))
 }
 
-pub(crate) fn watch(_: &[Bytes]) -> Parsed {
-    Err(Refused::from("ERR WATCH is not supported yet"))
+pub(crate) fn watch(args: &[Bytes]) -> Parsed {
+    Ok(Request::read(Query::Versions { keys: args[1..].to_vec() }))
 }
 
 pub(crate) fn unwatch(_: &[Bytes]) -> Parsed {
-    Ok(Request::Ready(Reply::Ok))
+    Ok(Request::Control(Control::Unwatch))
 }

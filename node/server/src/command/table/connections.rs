@@ -85,7 +85,7 @@ pub(super) const ROWS: &[Row] = &[
         "Forgets the queued commands.",
         "",
     ),
-    row("watch", -2, ANYTIME | FAST | NO_MULTI, ALL, KeyUse::Read, transaction::watch).doc(
+    row("watch", -2, ANYTIME | FAST | NO_MULTI | LEADER_ONLY, ALL, KeyUse::Read, transaction::watch).doc(
         TRANSACTIONS,
         "2.2.0",
         "O(1) for each key",
