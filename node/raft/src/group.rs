@@ -206,7 +206,7 @@ impl Group {
         ];
         // Not among the tasks that shutdown aborts: they end by themselves, after the library.
         spawn("raft fates", Box::pin(settle_never_appended(never_appended, machine.clone())));
-        let publish = publisher.run(raft.metrics());
+        let publish = publisher.run(raft.metrics(), raft.server_metrics());
         env.spawn.spawn(
             "raft status",
             Box::pin(async move {

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,6 +25,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Streaming;
+use weir_env::time::{Instant, Sleep};
 use weir_store::GroupId;
 
 use crate::lost_tail::LostTail;
@@ -41,6 +42,8 @@ use crate::{Error, NodeId, Peers, wire};
 const STREAM_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Opening a stream takes one round trip.
 const STREAM_OPEN_TIMEOUT: Duration = Duration::from_secs(1);
+/// The news of a commit waits this long for entries to travel with; a heartbeat may tell it earlier.
+const COMMIT_HOLD: Duration = Duration::from_millis(5);
 /// Waits between attempts to reach a peer that is gone: doubling, and short, because a peer that comes
 /// back should not be left behind.
 const BACKOFF_START: Duration = Duration::from_millis(20);
@@ -213,8 +216,14 @@ impl NetStreamAppend<TypeConfig> for Link {
             }
             let sent = Arc::new(AtomicU64::new(0));
             let (alive, ended) = oneshot::channel();
-            let requests =
-                Requests { first: Some(first), rest: Some(input), output_dropped: ended, sent: sent.clone() };
+            let requests = Requests {
+                first: Some(first),
+                rest: Some(input),
+                output_dropped: ended,
+                sent: sent.clone(),
+                held: None,
+                hold: Box::pin(weir_env::time::sleep(Duration::ZERO)),
+            };
             let answers = self
                 .peers
                 .append_stream(self.to, self.group, method::APPEND, requests, STREAM_OPEN_TIMEOUT)
@@ -231,11 +240,33 @@ impl NetStreamAppend<TypeConfig> for Link {
 ///
 /// It ends as soon as the answers are no longer read. The library keeps a lock inside the stream while it
 /// waits for the next request, so a stream left behind by a broken connection would block its successor.
+///
+/// After each commit the library has news for the followers and no entries: a message a write, and an answer to
+/// each, that nobody waits for. Such a request is held for [`COMMIT_HOLD`], and dropped when a later one, which
+/// says the same and more, comes in that time. To the library both were sent when they were made, before they
+/// really were: its proof of leadership gets no younger by it.
 struct Requests<S> {
     first: Option<AppendRequest>,
     rest: Option<S>,
     output_dropped: oneshot::Receiver<()>,
     sent: Arc<AtomicU64>,
+    held: Option<AppendRequest>,
+    /// Ends the hold; meaningless while nothing is held.
+    hold: Pin<Box<Sleep>>,
+}
+
+impl<S: Stream<Item = AppendRequest> + Unpin> Requests<S> {
+    fn send(&mut self, request: &AppendRequest) -> Poll<Option<Bytes>> {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        Poll::Ready(Some(wire::encode_append(request)))
+    }
+
+    fn hold(&mut self, request: AppendRequest) {
+        if self.held.is_none() {
+            self.hold.as_mut().reset(Instant::now() + COMMIT_HOLD);
+        }
+        self.held = Some(request);
+    }
 }
 
 impl<S: Stream<Item = AppendRequest> + Unpin> Stream for Requests<S> {
@@ -243,25 +274,34 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Stream for Requests<S> {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let this = &mut *self;
-        let Some(rest) = &mut this.rest else { return Poll::Ready(None) };
-        let request = if Pin::new(&mut this.output_dropped).poll(cx).is_ready() {
-            None
-        } else if let Some(first) = this.first.take() {
-            Some(first)
-        } else {
+        if Pin::new(&mut this.output_dropped).poll(cx).is_ready() {
+            this.rest = None;
+        }
+        loop {
+            let Some(rest) = &mut this.rest else { return Poll::Ready(None) };
+            // The first may be a probe, which the library waits for.
+            if let Some(first) = this.first.take() {
+                return this.send(&first);
+            }
             match rest.poll_next_unpin(cx) {
+                Poll::Ready(Some(request)) if request.entries.is_empty() => this.hold(request),
+                Poll::Ready(Some(request)) => {
+                    this.held = None;
+                    return this.send(&request);
+                }
+                Poll::Ready(None) => {
+                    this.rest = None;
+                    return match this.held.take() {
+                        Some(held) => this.send(&held),
+                        None => Poll::Ready(None),
+                    };
+                }
+                Poll::Pending if this.held.is_some() => {
+                    ready!(this.hold.as_mut().poll(cx));
+                    let held = this.held.take().expect("looked at above");
+                    return this.send(&held);
+                }
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(request) => request,
-            }
-        };
-        match request {
-            Some(request) => {
-                this.sent.fetch_add(1, Ordering::Relaxed);
-                Poll::Ready(Some(wire::encode_append(&request)))
-            }
-            None => {
-                this.rest = None;
-                Poll::Ready(None)
             }
         }
     }
@@ -360,5 +400,87 @@ impl NetSnapshot<TypeConfig> for Link {
             closed = cancel => Err(closed.into()),
             sent = send => sent,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt;
+    use openraft::EntryPayload;
+    use weir_store::LogPosition;
+
+    use super::*;
+    use crate::types::{Entry, Proposal, log_id};
+
+    fn request(prev: u64, commit: u64, entries: u64) -> AppendRequest {
+        let at = |index| log_id(LogPosition::new(1, index));
+        let entry = |index| Entry {
+            log_id: at(index),
+            payload: EntryPayload::Normal(Proposal { payload: Bytes::from_static(b"x"), nonce: None }),
+        };
+        AppendRequest {
+            vote: Vote::new_committed(1, 1),
+            prev_log_id: Some(at(prev)),
+            leader_commit: Some(at(commit)),
+            entries: (1..=entries).map(|n| entry(prev + n)).collect(),
+        }
+    }
+
+    /// (prev, commit, entries) of each message that goes out.
+    async fn sent(requests: Vec<AppendRequest>) -> Vec<(u64, u64, usize)> {
+        let (alive, ended) = oneshot::channel();
+        let sent = Arc::new(AtomicU64::new(0));
+        let mut rest = requests.into_iter();
+        let stream = Requests {
+            first: rest.next(),
+            rest: Some(stream::iter(rest)),
+            output_dropped: ended,
+            sent: sent.clone(),
+            held: None,
+            hold: Box::pin(weir_env::time::sleep(Duration::ZERO)),
+        };
+        let messages: Vec<_> = stream
+            .map(|message| wire::decode_append(message).expect("it was encoded here"))
+            .map(|r| (r.prev_log_id.unwrap().index, r.leader_commit.unwrap().index, r.entries.len()))
+            .collect()
+            .await;
+        assert_eq!(sent.load(Ordering::Relaxed), messages.len() as u64, "each message waits for its answer");
+        drop(alive);
+        messages
+    }
+
+    #[tokio::test]
+    async fn news_of_a_commit_travel_with_the_next_entries() {
+        let both = vec![request(5, 5, 1), request(6, 6, 0), request(6, 6, 2), request(8, 8, 1)];
+        assert_eq!(sent(both).await, [(5, 5, 1), (6, 6, 2), (8, 8, 1)]);
+    }
+
+    #[tokio::test]
+    async fn only_the_last_news_is_told_when_no_entries_follow() {
+        let news = vec![request(5, 5, 3), request(8, 6, 0), request(8, 7, 0), request(8, 8, 0)];
+        assert_eq!(sent(news).await, [(5, 5, 3), (8, 8, 0)]);
+    }
+
+    #[tokio::test]
+    async fn the_first_request_is_a_probe_and_never_held() {
+        assert_eq!(sent(vec![request(5, 5, 0), request(5, 5, 1)]).await, [(5, 5, 0), (5, 5, 1)]);
+    }
+
+    #[tokio::test]
+    async fn news_leave_by_themselves_while_the_stream_stays_open() {
+        let (sender, mut queue) = mpsc::unbounded_channel();
+        let (_alive, ended) = oneshot::channel();
+        let mut stream = Requests {
+            first: Some(request(5, 5, 1)),
+            rest: Some(stream::poll_fn(move |cx| queue.poll_recv(cx))),
+            output_dropped: ended,
+            sent: Arc::default(),
+            held: None,
+            hold: Box::pin(weir_env::time::sleep(Duration::ZERO)),
+        };
+        sender.send(request(6, 6, 0)).expect("the stream is there");
+        stream.next().await.expect("the first");
+        let news = wire::decode_append(stream.next().await.expect("the news")).expect("encoded here");
+        assert_eq!(news.leader_commit.map(|id| id.index), Some(6));
     }
 }

@@ -59,7 +59,7 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     /// Runs until the library stops. Sleeps between changes; an expiring quorum is the only timer.
-    pub(crate) async fn run(self, mut metrics: Metrics) {
+    pub(crate) async fn run(self, mut metrics: Metrics, mut server: ServerMetrics) {
         loop {
             let seen = self.publish(&metrics.borrow_and_update());
             let published = Instant::now();
@@ -76,7 +76,7 @@ impl Publisher {
                 alive = metrics.changed() => alive.is_ok(),
                 () = expiry => true,
             };
-            if !alive || !self.pause(&mut metrics, &seen.leadership, published).await {
+            if !alive || !self.pause(&mut metrics, &mut server, &seen, published).await {
                 return self.ended("raft stopped");
             }
         }
@@ -84,16 +84,30 @@ impl Publisher {
 
     /// Lets changes gather until the interval since the last publication is over. Within it only a change
     /// of leadership is worth going on at once. `false` when the library has stopped.
-    async fn pause(&self, metrics: &mut Metrics, leadership: &Leadership, published: Instant) -> bool {
+    async fn pause(
+        &self,
+        metrics: &mut Metrics,
+        server: &mut ServerMetrics,
+        seen: &Seen,
+        published: Instant,
+    ) -> bool {
         let pause = weir_env::time::sleep_until(published + PUBLISH_INTERVAL);
         tokio::pin!(pause);
         while published.elapsed() < PUBLISH_INTERVAL {
-            if leadership_of(&metrics.borrow_and_update()) != *leadership {
+            if leadership_of(&metrics.borrow_and_update()) != seen.leadership {
                 break;
             }
+            // The metrics change several times a write, what tells of leadership hardly ever. Only a leader that is
+            // not ready yet waits for progress.
+            let changed = async {
+                match seen.settled {
+                    true => server.changed().await,
+                    false => metrics.changed().await,
+                }
+            };
             tokio::select! {
                 () = &mut pause => break,
-                alive = metrics.changed() => if alive.is_err() { return false },
+                alive = changed => if alive.is_err() { return false },
             }
         }
         true
@@ -147,7 +161,8 @@ impl Publisher {
             changed
         });
         let alive_until = left.filter(|_| quorum_alive && !alone).map(|left| Instant::now() + left);
-        Seen { leadership: leadership_of(metrics), alive_until, stopped: stopped.is_some() }
+        let settled = !is_leader || applied_own;
+        Seen { leadership: leadership_of(metrics), settled, alive_until, stopped: stopped.is_some() }
     }
 
     fn publish_matched(&self, status: &GroupStatus, metrics: &RaftMetrics<TypeConfig>) {
@@ -169,12 +184,17 @@ impl Publisher {
 /// What one publication saw.
 struct Seen {
     leadership: Leadership,
+    /// Only another term or leader can change the leadership.
+    settled: bool,
     /// When the quorum's acknowledgement expires, if one counts now.
     alive_until: Option<Instant>,
     stopped: bool,
 }
 
 pub(crate) type Metrics = openraft::alias::WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>;
+
+pub(crate) type ServerMetrics =
+    openraft::alias::WatchReceiverOf<TypeConfig, openraft::metrics::RaftServerMetrics<TypeConfig>>;
 
 type Leadership = (u64, ServerState, Option<NodeId>, bool);
 

@@ -192,7 +192,7 @@ fn start(matches: &ArgMatches) -> anyhow::Result<()> {
     let config = Config::load(&sources(matches)?)?;
     config.check_start()?;
     start_logging(&config)?;
-    run_to_end(async {
+    run_to_end(worker_threads(&config, 1), async {
         let mut signals = Signals::new()?;
         let (name, port, list) =
             (config.name.clone(), config.port, weir_server::identity::list(&config.cluster));
@@ -252,7 +252,8 @@ fn dev(matches: &ArgMatches) -> anyhow::Result<()> {
         }
         configs.push(Config::load(&sources)?);
     }
-    let ran = run_to_end(run_dev(configs, &dir, temporary.is_some()));
+    let threads = worker_threads(&configs[0], configs.len());
+    let ran = run_to_end(threads, run_dev(configs, &dir, temporary.is_some()));
     if let Some(temporary) = temporary {
         let path = temporary.path().to_owned();
         if let Err(e) = temporary.close() {
@@ -316,9 +317,20 @@ async fn stop(nodes: &[&RunningNode]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn run_to_end(body: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+/// The setting `worker-threads`, for that many nodes in this process.
+fn worker_threads(config: &Config, nodes: usize) -> usize {
+    match config.worker_threads {
+        0 => {
+            let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+            (nodes * cores / 2).clamp(1, cores)
+        }
+        threads => threads,
+    }
+}
+
+fn run_to_end(threads: usize, body: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     raise_file_limit();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     let ran = runtime.block_on(body);
     runtime.shutdown_timeout(LEAVE_MAX);
     ran

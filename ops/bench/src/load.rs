@@ -20,7 +20,24 @@ pub(crate) struct Load {
     pub(crate) pipeline: usize,
 }
 
+/// What is measured when nothing is chosen.
+pub(crate) const LOADS: [Load; 4] = [
+    Load { connections: 1, pipeline: 1 },
+    Load { connections: 50, pipeline: 1 },
+    Load { connections: 200, pipeline: 1 },
+    Load { connections: 50, pipeline: 16 },
+];
+
 impl Load {
+    /// Reads `50x16`.
+    pub(crate) fn parse(text: &str) -> Result<Load, String> {
+        let parts = text.split_once('x').and_then(|(n, p)| Some((n.parse().ok()?, p.parse().ok()?)));
+        match parts {
+            Some((connections @ 1.., pipeline @ 1..)) => Ok(Load { connections, pipeline }),
+            _ => Err("write CONNECTIONSxPIPELINE, such as 50x16".into()),
+        }
+    }
+
     pub(crate) fn name(&self) -> String {
         match (self.connections, self.pipeline) {
             (1, 1) => "1 connection".into(),
@@ -33,15 +50,25 @@ impl Load {
 /// What one round showed. Latency is that of a whole pipeline.
 #[derive(Debug)]
 pub(crate) struct Measured {
+    /// Answered after the warm-up.
     pub(crate) answered: u64,
+    /// Answered, the warm-up included.
+    pub(crate) all: u64,
     pub(crate) errors: u64,
     pub(crate) long: Duration,
+    /// User and system time of the server's processes, over the whole round.
+    pub(crate) cpu_seconds: f64,
     pub(crate) latency_us: Histogram<u64>,
 }
 
 impl Measured {
     pub(crate) fn per_second(&self) -> f64 {
         self.answered as f64 / self.long.as_secs_f64()
+    }
+
+    /// What one command costs the server's processes together.
+    pub(crate) fn cpu_us(&self) -> f64 {
+        self.cpu_seconds * 1e6 / self.all.max(1) as f64
     }
 
     pub(crate) fn quantile_ms(&self, quantile: f64) -> f64 {
@@ -59,10 +86,12 @@ pub(crate) async fn run(target: &Target, load: Load, long: Duration, label: &str
         let address = target.address_of(&key);
         tasks.push(tokio::spawn(one(address, key, load.pipeline, warm, until)));
     }
-    let mut sum = Measured { answered: 0, errors: 0, long, latency_us: Histogram::new(3)? };
+    let mut sum =
+        Measured { answered: 0, all: 0, errors: 0, long, cpu_seconds: 0.0, latency_us: Histogram::new(3)? };
     for task in tasks {
         let part = task.await??;
         sum.answered += part.answered;
+        sum.all += part.all;
         sum.errors += part.errors;
         sum.latency_us.add(&part.latency_us)?;
     }
@@ -85,8 +114,14 @@ async fn one(
     until: Instant,
 ) -> Result<Measured> {
     let command = add_command(&key).repeat(pipeline);
-    let mut measured =
-        Measured { answered: 0, errors: 0, long: until - warm, latency_us: Histogram::new(3)? };
+    let mut measured = Measured {
+        answered: 0,
+        all: 0,
+        errors: 0,
+        long: until - warm,
+        cpu_seconds: 0.0,
+        latency_us: Histogram::new(3)?,
+    };
     let mut address = address;
     'connect: loop {
         let mut stream = TcpStream::connect(&address).await?;
@@ -108,8 +143,10 @@ async fn one(
                             None => measured.errors += 1,
                         }
                     }
-                    _ if began >= warm => measured.answered += 1,
-                    _ => {}
+                    _ => {
+                        measured.all += 1;
+                        measured.answered += u64::from(began >= warm);
+                    }
                 }
             }
             if began >= warm && moved.is_none() {

@@ -26,6 +26,9 @@ struct Arguments {
     /// Only these parts, comma-separated: floor, throughput, redis-benchmark, failover, idle, restart.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// Only these loads, comma-separated, as CONNECTIONSxPIPELINE: 1x1, 50x1, 200x1, 50x16.
+    #[arg(long, value_delimiter = ',', value_parser = load::Load::parse)]
+    loads: Vec<load::Load>,
     /// Where both servers keep their data: a directory on the disk to be measured.
     #[arg(long, default_value = "target/bench-data")]
     dir: PathBuf,
@@ -54,6 +57,7 @@ struct Plan {
     kills: usize,
     idle: Duration,
     entries: usize,
+    loads: Vec<load::Load>,
     dir: PathBuf,
     weir: PathBuf,
     redis: String,
@@ -83,6 +87,7 @@ async fn run(arguments: &Arguments) -> Result<()> {
         kills: if quick { 2 } else { 10 },
         idle: Duration::from_secs(if quick { 5 } else { 20 }),
         entries: if quick { 100_000 } else { 1_000_000 },
+        loads: if arguments.loads.is_empty() { load::LOADS.to_vec() } else { arguments.loads.clone() },
         dir: data.path().to_owned(),
         weir: arguments.weir.clone().map_or_else(weir_tests::process::weir_binary, Ok)?,
         redis: arguments.redis.clone(),

@@ -12,7 +12,7 @@ use weir_tests::process::Process;
 /// A running reference server; ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Redis {
-    _process: Process,
+    process: Process,
     pub(crate) port: u16,
 }
 
@@ -42,11 +42,11 @@ impl Redis {
         let program = std::path::Path::new(&plan.redis);
         let process = Process::spawn(program, &arguments, &plan.dir.join("redis.log"))
             .context("redis-server is needed to compare with; ops/setup installs it")?;
-        let redis = Redis { _process: process, port };
+        let redis = Redis { process, port };
         let deadline = Instant::now() + Duration::from_secs(10);
         while Connection::open(&redis.address(), Duration::from_secs(1)).await.is_err() {
             if Instant::now() > deadline {
-                bail!("redis-server does not answer\n{}", redis._process.tail());
+                bail!("redis-server does not answer\n{}", redis.process.tail());
             }
             sleep(Duration::from_millis(20)).await;
         }
@@ -59,6 +59,11 @@ impl Redis {
 
     pub(crate) fn target(&self) -> Target {
         Target::Single(self.address())
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
     }
 
     /// Drops all data, so that rounds do not pile up.

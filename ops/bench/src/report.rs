@@ -13,6 +13,8 @@ pub(crate) struct Row {
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
     pub(crate) p999_ms: f64,
+    /// CPU microseconds of all the server's processes for one command.
+    pub(crate) cpu_us: f64,
     pub(crate) errors: u64,
     /// Throughput over that of redis-server in the same run.
     pub(crate) ratio: Option<f64>,
@@ -29,6 +31,7 @@ impl Row {
             p50_ms: figure(|m| m.quantile_ms(0.5)),
             p99_ms: figure(|m| m.quantile_ms(0.99)),
             p999_ms: figure(|m| m.quantile_ms(0.999)),
+            cpu_us: figure(Measured::cpu_us),
             errors: rounds.iter().map(|m| m.errors).sum(),
             ratio: None,
         }
@@ -83,16 +86,31 @@ impl fmt::Display for Report {
         if !self.rows.is_empty() {
             writeln!(
                 f,
-                "\n{:<26}{:<20}{:>10}{:>10}{:>10}{:>10}{:>8}{:>8}",
-                "load (XADD 100 B)", "server", "ops/s", "p50 ms", "p99 ms", "p99.9 ms", "errors", "ratio"
+                "\n{:<26}{:<20}{:>10}{:>10}{:>10}{:>10}{:>10}{:>8}{:>8}",
+                "load (XADD 100 B)",
+                "server",
+                "ops/s",
+                "p50 ms",
+                "p99 ms",
+                "p99.9 ms",
+                "CPU us",
+                "errors",
+                "ratio"
             )?;
         }
         for row in &self.rows {
             let ratio = row.ratio.map_or(String::new(), |ratio| format!("{ratio:.2}x"));
             writeln!(
                 f,
-                "{:<26}{:<20}{:>10.0}{:>10.3}{:>10.3}{:>10.3}{:>8}{ratio:>8}",
-                row.load, row.server, row.per_second, row.p50_ms, row.p99_ms, row.p999_ms, row.errors
+                "{:<26}{:<20}{:>10.0}{:>10.3}{:>10.3}{:>10.3}{:>10.1}{:>8}{ratio:>8}",
+                row.load,
+                row.server,
+                row.per_second,
+                row.p50_ms,
+                row.p99_ms,
+                row.p999_ms,
+                row.cpu_us,
+                row.errors
             )?;
         }
         writeln!(f)?;

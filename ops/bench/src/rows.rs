@@ -1,7 +1,7 @@
 //! The measurements themselves.
 
 use crate::Plan;
-use crate::load::{self, ENTRY_BYTES, Load, Measured, add_command};
+use crate::load::{self, ENTRY_BYTES, Measured, add_command};
 use crate::redis::{Redis, redis_benchmark};
 use crate::report::{Report, Row, median};
 use crate::target::Target;
@@ -13,13 +13,6 @@ use tokio::time::{Instant, sleep};
 use weir_tests::client::{ClusterClient, Fate, slot_map};
 use weir_tests::connection::Connection;
 use weir_tests::process::{Cluster, ClusterOptions};
-
-const LOADS: [Load; 4] = [
-    Load { connections: 1, pipeline: 1 },
-    Load { connections: 50, pipeline: 1 },
-    Load { connections: 200, pipeline: 1 },
-    Load { connections: 50, pipeline: 16 },
-];
 
 async fn weir(plan: &Plan, name: &str) -> Result<Cluster> {
     Cluster::start(ClusterOptions {
@@ -39,18 +32,20 @@ pub(crate) async fn measure(
     benchmark: bool,
 ) -> Result<()> {
     let redis = Redis::start(plan).await?;
-    let cluster = weir(plan, "throughput").await?;
+    let mut cluster = weir(plan, "throughput").await?;
+    let pids = pids(&mut cluster)?;
     let seeds = cluster.addresses();
     if throughput {
-        for load in LOADS {
+        for load in plan.loads.iter().copied() {
             let (mut of_redis, mut of_weir): (Vec<Measured>, Vec<Measured>) = (Vec::new(), Vec::new());
             for round in 0..plan.rounds {
                 eprintln!("  {}, round {} of {}", load.name(), round + 1, plan.rounds);
                 let label = format!("{}-{}-{round}", load.connections, load.pipeline);
                 redis.clear().await?;
-                of_redis.push(load::run(&redis.target(), load, plan.round, &label).await?);
+                let target = redis.target();
+                of_redis.push(with_cpu(&[redis.pid()], load::run(&target, load, plan.round, &label)).await?);
                 let target = Target::cluster(&seeds).await?;
-                of_weir.push(load::run(&target, load, plan.round, &label).await?);
+                of_weir.push(with_cpu(&pids, load::run(&target, load, plan.round, &label)).await?);
                 delete(&seeds, &label, load.connections).await?;
             }
             let reference = Row::of(&load.name(), "redis-server always", &of_redis);
@@ -107,9 +102,10 @@ pub(crate) async fn failover_and_idle(
     let mut cluster = weir(plan, "failover").await?;
     if idle {
         sleep(Duration::from_secs(3)).await;
-        let before = cpu_seconds(&mut cluster)?;
+        let pids = pids(&mut cluster)?;
+        let before = cpu_seconds(&pids)?;
         sleep(plan.idle).await;
-        let used = cpu_seconds(&mut cluster)? - before;
+        let used = cpu_seconds(&pids)? - before;
         let percent = used / plan.idle.as_secs_f64() * 100.0;
         let note = format!("of one core, over {} s; target 5", plan.idle.as_secs());
         report.figure("idle CPU of three processes", percent, "%", note);
@@ -183,11 +179,23 @@ async fn failover_gap(cluster: &mut Cluster, round: usize) -> Result<f64> {
     Ok(gaps.fold(0.0, f64::max))
 }
 
-/// User and system time of all nodes, from /proc.
-fn cpu_seconds(cluster: &mut Cluster) -> Result<f64> {
+fn pids(cluster: &mut Cluster) -> Result<Vec<u32>> {
+    (0..cluster.len()).map(|node| Ok(cluster.process(node)?.pid())).collect()
+}
+
+/// A round, and what it cost the server's processes.
+async fn with_cpu(pids: &[u32], round: impl Future<Output = Result<Measured>>) -> Result<Measured> {
+    let before = cpu_seconds(pids)?;
+    let mut measured = round.await?;
+    measured.cpu_seconds = cpu_seconds(pids)? - before;
+    Ok(measured)
+}
+
+/// User and system time of some processes together, from /proc.
+fn cpu_seconds(pids: &[u32]) -> Result<f64> {
     let mut ticks = 0.0;
-    for node in 0..cluster.len() {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", cluster.process(node)?.pid()))?;
+    for pid in pids {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
         // Fields after the name, which is in parentheses; user time is the 12th of them, system time the 13th.
         let fields: Vec<&str> = stat.rsplit(')').next().context("stat")?.split_whitespace().collect();
         ticks += fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;

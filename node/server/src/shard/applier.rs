@@ -10,7 +10,7 @@ use crate::metrics::ShardMetrics;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{Notify, watch};
 use weir_env::time::Instant;
@@ -24,6 +24,8 @@ pub(super) struct Core {
     pub(super) in_flight: Mutex<InFlight>,
     /// Rung when a proposal ended, so that the next batch may leave.
     proposal_ended: Notify,
+    /// Commands of proposals that ended since the batcher last asked.
+    answered: AtomicUsize,
     applied: watch::Sender<u64>,
     /// Consensus status, known once the group runs.
     status: OnceLock<watch::Receiver<GroupStatus>>,
@@ -58,6 +60,7 @@ impl Core {
             state: Mutex::new(State { machine: Machine::new(), waiters: Waiters::new(waiters_max) }),
             in_flight: Mutex::default(),
             proposal_ended: Notify::new(),
+            answered: AtomicUsize::new(0),
             applied: watch::channel(0).0,
             status: OnceLock::new(),
             clock,
@@ -111,6 +114,11 @@ impl Core {
     /// Returns when a proposal ended, or leadership was lost, since the last call.
     pub(super) async fn wait_proposal_ended(&self) {
         self.proposal_ended.notified().await;
+    }
+
+    /// How many commands were answered since the last call.
+    pub(super) fn take_answered(&self) -> usize {
+        self.answered.swap(0, Ordering::Relaxed)
     }
 
     pub(super) fn proposal_ended(&self) {
@@ -209,6 +217,7 @@ impl Applier {
         let (batch, waiting) = match proposal {
             Some(proposal) => {
                 self.core.metrics.commit_time.time(proposal.started.elapsed());
+                self.core.answered.fetch_add(proposal.waiting.len(), Ordering::Relaxed);
                 (proposal.batch, proposal.waiting)
             }
             None => (Arc::new(decode(index, payload)), Vec::new()),
