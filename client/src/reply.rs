@@ -158,27 +158,33 @@ impl Fields {
 }
 
 /// Entries of several streams, as XREAD and XREADGROUP answer them: `(stream, entries)` in the order asked for.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Streams(pub Vec<(Bytes, Vec<Entry>)>);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Streams<T = Entry>(pub Vec<(Bytes, Vec<T>)>);
 
-impl Streams {
+impl<T> Default for Streams<T> {
+    fn default() -> Self {
+        Streams(Vec::new())
+    }
+}
+
+impl<T> Streams<T> {
     /// Whether there is no entry.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|(_, entries)| entries.is_empty())
     }
 
     /// All entries with their streams.
-    pub fn into_entries(self) -> impl Iterator<Item = (Bytes, Entry)> {
+    pub fn into_entries(self) -> impl Iterator<Item = (Bytes, T)> {
         self.0.into_iter().flat_map(|(key, entries)| entries.into_iter().map(move |e| (key.clone(), e)))
     }
 
     /// The entries, when one stream was asked for.
-    pub fn into_only(self) -> Vec<Entry> {
+    pub fn into_only(self) -> Vec<T> {
         self.0.into_iter().next().map(|(_, entries)| entries).unwrap_or_default()
     }
 }
 
-impl FromValue for Streams {
+impl<T: FromValue> FromValue for Streams<T> {
     fn from_value(value: Value) -> Result<Self, Value> {
         match value {
             nil if nil.is_nil() => Ok(Streams::default()),
@@ -212,7 +218,7 @@ mod tests {
             assert_eq!(streams, Streams(vec![("k".into(), vec![entry.clone()])]));
         }
         for text in ["*-1\r\n", "_\r\n"] {
-            assert!(Streams::from_value(value(text)).unwrap().is_empty());
+            assert!(Streams::<Entry>::from_value(value(text)).unwrap().is_empty());
         }
     }
 
@@ -232,7 +238,7 @@ mod tests {
             assert!(Entry::from_value(value(text)).is_err(), "{text:?}");
         }
         for text in [":1\r\n", "*1\r\n:1\r\n", "*1\r\n*2\r\n$1\r\nk\r\n:1\r\n", "%1\r\n:1\r\n*0\r\n"] {
-            assert!(Streams::from_value(value(text)).is_err(), "{text:?}");
+            assert!(Streams::<Entry>::from_value(value(text)).is_err(), "{text:?}");
         }
         assert!(u64::from_value(Value::Int(-1)).is_err());
         assert!(EntryId::from_value(value("$3\r\n1-x\r\n")).is_err());

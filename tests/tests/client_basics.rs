@@ -1,7 +1,7 @@
 //! The Rust client against three processes: it finds the cluster and goes on when a node dies.
 
 use std::time::Duration;
-use weir_client::{Client, EntryId, Error, GroupStart, Trim};
+use weir_client::{AddId, Client, EntryId, Error, GroupStart, Nack, Refs, Removal, Trim};
 use weir_tests::testing::{key_led_by, start};
 
 #[tokio::test]
@@ -69,6 +69,26 @@ async fn every_typed_command_is_answered_in_its_type() {
         let wrong = client.xlen(key).await.expect_err("a string");
         assert_eq!(wrong.server().map(|e| e.code()), Some("WRONGTYPE"));
         assert_eq!(client.unlink([key]).await, Ok(1));
+        let ids = [EntryId::new(1, 0), EntryId::new(2, 0), EntryId::new(3, 0)];
+        for id in ids {
+            let xadd = client.xadd(key).id(AddId::Given(id)).maxlen(100).refs(Refs::Keep).field("n", "1");
+            assert_eq!(xadd.await, Ok(id));
+        }
+        client.xgroup_create(key, "g", GroupStart::First).await.expect("a group");
+        let read =
+            client.xreadgroup("g", "c").new_of(key).maxcount(2).maxsize(10_000).await.expect("delivered");
+        assert_eq!(read.into_only().len(), 2);
+        assert_eq!(client.xdelex(key, Refs::Acked, ids).await, Ok(vec![Removal::Held; 3]));
+        assert_eq!(client.xnack(key, "g", Nack::Fail, [ids[0]]).await, Ok(1));
+        let read =
+            client.xreadgroup("g", "d").new_of(key).claim(Duration::from_secs(60)).await.expect("read");
+        let read: Vec<_> = read.into_only().iter().map(|c| (c.entry.id, c.deliveries)).collect();
+        assert_eq!(read, [(ids[0], 1), (ids[2], 0)]);
+        let removed = client.xackdel(key, "g", Refs::Acked, [ids[0], EntryId::MAX]).await;
+        assert_eq!(removed, Ok(vec![Removal::Done, Removal::Missing]));
+        client.xcfgset(key, 50, 500).await.expect("set");
+        assert_eq!(client.xinfo_stream(key).await.expect("stream").idmp_maxsize, Some(500));
+        assert_eq!(client.del([key]).await, Ok(1));
         let replies = client
             .transaction()
             .with(client.xadd(key).field("n", "3").call())

@@ -1,12 +1,14 @@
 //! XADD, XTRIM and what else changes entries.
 
-use super::{awaits, ids};
+use super::{awaits, counted_ids, ids};
 use crate::EntryId;
 #[cfg(doc)]
 use crate::Error;
 use crate::client::{Call, Client};
 use crate::command::{Args, Cmd};
+use crate::reply::FromValue;
 use std::marker::PhantomData;
+use weir_resp::Value;
 
 /// How far a stream is trimmed. `approx` variants cut only whole blocks, which is much cheaper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +31,49 @@ impl Trim {
             Trim::MinId(id) => args.push("MINID").push("=").push_id(id),
             Trim::MinIdApprox(id) => args.push("MINID").push("~").push_id(id),
         };
+    }
+}
+
+/// What becomes of references in groups to entries that are removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refs {
+    /// They stay: the groups show the entries as gone.
+    Keep,
+    /// They are removed too.
+    Delete,
+    /// Entries that a group still has to deliver or has pending are not removed.
+    Acked,
+}
+
+impl Refs {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Refs::Keep => "KEEPREF",
+            Refs::Delete => "DELREF",
+            Refs::Acked => "ACKED",
+        }
+    }
+}
+
+/// What became of one entry that was to be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removal {
+    /// It is removed (or, for XACKDEL, at least acknowledged and gone).
+    Done,
+    /// It was not there, or not pending.
+    Missing,
+    /// A group still needs it; for XACKDEL it is acknowledged all the same.
+    Held,
+}
+
+impl FromValue for Removal {
+    fn from_value(value: Value) -> Result<Self, Value> {
+        match value {
+            Value::Int(1) => Ok(Removal::Done),
+            Value::Int(-1) => Ok(Removal::Missing),
+            Value::Int(2) => Ok(Removal::Held),
+            other => Err(other),
+        }
     }
 }
 
@@ -60,6 +105,7 @@ pub struct Add {
     pub(crate) idmp: Option<(Vec<u8>, Vec<u8>)>,
     pub(crate) trim: Option<Trim>,
     limit: Option<u64>,
+    refs: Option<Refs>,
     id: AddId,
     pub(crate) fields: Args,
 }
@@ -85,6 +131,9 @@ impl Add {
         let mut cmd = Cmd::write("XADD").key(key);
         if self.no_mkstream {
             cmd.args.push("NOMKSTREAM");
+        }
+        if let Some(refs) = self.refs {
+            cmd.args.push(refs.word());
         }
         if let Some((producer, id)) = &self.idmp {
             cmd.args.push("IDMP").push(producer).push(id);
@@ -157,6 +206,12 @@ impl<T> XAdd<T> {
         self
     }
 
+    /// What a trim does with references in groups.
+    pub fn refs(mut self, refs: Refs) -> Self {
+        self.add.refs = Some(refs);
+        self
+    }
+
     /// Says who appends and a name of this append. If the stream remembers the pair, nothing is added and the id of
     /// the first append is answered. The call itself is still not repeated when its answer is lost, since only the
     /// caller knows how long the stream remembers; see [`crate::Producer`].
@@ -215,6 +270,19 @@ impl Client {
     /// As any write: [`Error::Unknown`] when the answer was lost; doing it again is harmless.
     pub fn xdel(&self, key: impl AsRef<[u8]>, entries: impl IntoIterator<Item = EntryId>) -> Call<u64> {
         self.call(ids(Cmd::write("XDEL").key(key), entries))
+    }
+
+    /// Removes entries by id, and says what becomes of references in groups; what became of each.
+    ///
+    /// # Errors
+    /// As [`Client::xdel`].
+    pub fn xdelex(
+        &self,
+        key: impl AsRef<[u8]>,
+        refs: Refs,
+        entries: impl IntoIterator<Item = EntryId>,
+    ) -> Call<Vec<Removal>> {
+        self.call(counted_ids(Cmd::write("XDELEX").key(key).arg(refs.word()), entries))
     }
 
     /// Sets the last id of a stream; entries added later get higher ones.

@@ -11,12 +11,12 @@ mod pending;
 mod reads;
 mod server;
 
-pub use add::{Add, AddId, Trim, XAdd};
+pub use add::{Add, AddId, Refs, Removal, Trim, XAdd};
 pub use groups::GroupStart;
 pub use info::{ConsumerInfo, GroupInfo, StreamInfo};
 pub use keys::{ExpireIf, Set};
-pub use pending::{AutoClaimed, PendingEntry, PendingSummary, XAutoClaim, XClaim, XClaimIds, XPending};
-pub use reads::{XRange, XRead, XReadGroup};
+pub use pending::{AutoClaimed, Nack, PendingEntry, PendingSummary, XAutoClaim, XClaim, XClaimIds, XPending};
+pub use reads::{Claimed, XRange, XRead, XReadGroup, XReadGroupClaim};
 pub use server::{Raw, Transaction};
 
 /// Lets a builder be awaited as the call that it builds, and given a timeout.
@@ -67,4 +67,13 @@ fn ids(mut cmd: crate::command::Cmd, ids: impl IntoIterator<Item = crate::EntryI
         cmd.args.push_id(id);
     });
     cmd
+}
+
+/// `IDS`, their number, and the ids.
+fn counted_ids(
+    cmd: crate::command::Cmd,
+    all: impl IntoIterator<Item = crate::EntryId>,
+) -> crate::command::Cmd {
+    let all: Vec<crate::EntryId> = all.into_iter().collect();
+    ids(cmd.arg("IDS").int(all.len()), all)
 }

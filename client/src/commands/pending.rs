@@ -1,6 +1,7 @@
 //! The pending entries of a group: XACK, XPENDING, XCLAIM, XAUTOCLAIM.
 
-use super::{awaits, ids, millis};
+use super::add::{Refs, Removal};
+use super::{awaits, counted_ids, ids, millis};
 use crate::client::{Call, Client};
 use crate::command::Cmd;
 use crate::reply::FromValue;
@@ -217,7 +218,52 @@ impl XAutoClaim {
 
 awaits!(XAutoClaim => AutoClaimed);
 
+/// Why a consumer gives an entry back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nack {
+    /// It did not try: the delivery does not count.
+    Silent,
+    /// It failed: the delivery counts.
+    Fail,
+    /// Nobody can do it: the number of deliveries becomes the largest there is.
+    Fatal,
+}
+
 impl Client {
+    /// Acknowledges entries of a group and removes them from the stream; what became of each.
+    ///
+    /// # Errors
+    /// As [`Client::xack`].
+    pub fn xackdel(
+        &self,
+        key: impl AsRef<[u8]>,
+        group: impl AsRef<[u8]>,
+        refs: Refs,
+        entries: impl IntoIterator<Item = EntryId>,
+    ) -> Call<Vec<Removal>> {
+        self.call(counted_ids(Cmd::write("XACKDEL").key(key).arg(group).arg(refs.word()), entries))
+    }
+
+    /// Gives pending entries back, for any consumer to claim at once; answers how many.
+    ///
+    /// # Errors
+    /// [`crate::Error::Server`] with code `NOGROUP` if there is no such group; [`crate::Error::Unknown`] when the
+    /// answer was lost.
+    pub fn xnack(
+        &self,
+        key: impl AsRef<[u8]>,
+        group: impl AsRef<[u8]>,
+        why: Nack,
+        entries: impl IntoIterator<Item = EntryId>,
+    ) -> Call<u64> {
+        let word = match why {
+            Nack::Silent => "SILENT",
+            Nack::Fail => "FAIL",
+            Nack::Fatal => "FATAL",
+        };
+        self.call(counted_ids(Cmd::write("XNACK").key(key).arg(group).arg(word), entries))
+    }
+
     /// Acknowledges entries of a group and answers how many were pending. An answered acknowledgement is final.
     ///
     /// # Errors

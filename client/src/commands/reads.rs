@@ -3,9 +3,10 @@
 use super::{awaits, millis};
 use crate::client::{Call, Client};
 use crate::command::Cmd;
-use crate::reply::Streams;
+use crate::reply::{FromValue, Streams};
 use crate::{Entry, EntryId};
 use std::time::Duration;
+use weir_resp::Value;
 
 /// XRANGE or XREVRANGE in the making.
 #[must_use = "a call does nothing until it is awaited"]
@@ -33,8 +34,16 @@ awaits!(XRange => Vec<Entry>);
 pub struct XRead {
     client: Client,
     streams: Vec<(Vec<u8>, Vec<u8>)>,
+    limits: Limits,
+}
+
+/// How much is read and how long is waited.
+#[derive(Debug, Clone, Copy, Default)]
+struct Limits {
     count: Option<u64>,
     block: Option<Duration>,
+    maxcount: Option<u64>,
+    maxsize: Option<u64>,
 }
 
 impl XRead {
@@ -54,19 +63,31 @@ impl XRead {
 
     /// At most this many entries of each stream.
     pub fn count(mut self, entries: u64) -> Self {
-        self.count = Some(entries);
+        self.limits.count = Some(entries);
+        self
+    }
+
+    /// At most this many entries of all streams together.
+    pub fn maxcount(mut self, entries: u64) -> Self {
+        self.limits.maxcount = Some(entries);
+        self
+    }
+
+    /// No further entry once the reply holds this many bytes; at least one entry in any case.
+    pub fn maxsize(mut self, bytes: u64) -> Self {
+        self.limits.maxsize = Some(bytes);
         self
     }
 
     /// If there is nothing yet, waits this long at the server (at least a millisecond).
     pub fn block(mut self, time: Duration) -> Self {
-        self.block = Some(time.max(Duration::from_millis(1)));
+        self.limits.block = Some(time.max(Duration::from_millis(1)));
         self
     }
 
     fn into_cmd(self) -> Cmd {
         let mut cmd = Cmd::read("XREAD");
-        options(&mut cmd, self.count, self.block);
+        self.limits.push(&mut cmd);
         streams(&mut cmd, &self.streams);
         cmd
     }
@@ -81,8 +102,7 @@ pub struct XReadGroup {
     group: Vec<u8>,
     consumer: Vec<u8>,
     streams: Vec<(Vec<u8>, Vec<u8>)>,
-    count: Option<u64>,
-    block: Option<Duration>,
+    limits: Limits,
     noack: bool,
 }
 
@@ -101,13 +121,25 @@ impl XReadGroup {
 
     /// At most this many entries of each stream.
     pub fn count(mut self, entries: u64) -> Self {
-        self.count = Some(entries);
+        self.limits.count = Some(entries);
+        self
+    }
+
+    /// At most this many entries of all streams together.
+    pub fn maxcount(mut self, entries: u64) -> Self {
+        self.limits.maxcount = Some(entries);
+        self
+    }
+
+    /// No further entry once the reply holds this many bytes; at least one entry in any case.
+    pub fn maxsize(mut self, bytes: u64) -> Self {
+        self.limits.maxsize = Some(bytes);
         self
     }
 
     /// If there is nothing new, waits this long at the server (at least a millisecond).
     pub fn block(mut self, time: Duration) -> Self {
-        self.block = Some(time.max(Duration::from_millis(1)));
+        self.limits.block = Some(time.max(Duration::from_millis(1)));
         self
     }
 
@@ -117,9 +149,22 @@ impl XReadGroup {
         self
     }
 
+    /// Also entries that are pending with anyone and idle for at least `min_idle`, longest first: they come before new
+    /// ones and are this consumer's from then on.
+    pub fn claim(self, min_idle: Duration) -> XReadGroupClaim {
+        XReadGroupClaim { client: self.client.clone(), read: self, min_idle }
+    }
+
     fn into_cmd(self) -> Cmd {
+        self.cmd_claiming(None)
+    }
+
+    fn cmd_claiming(self, min_idle: Option<Duration>) -> Cmd {
         let mut cmd = Cmd::write("XREADGROUP").arg("GROUP").arg(self.group).arg(self.consumer);
-        options(&mut cmd, self.count, self.block);
+        self.limits.push(&mut cmd);
+        if let Some(min_idle) = min_idle {
+            cmd.args.push("CLAIM").push_int(millis(min_idle));
+        }
         if self.noack {
             cmd.args.push("NOACK");
         }
@@ -130,13 +175,61 @@ impl XReadGroup {
 
 awaits!(XReadGroup => Streams);
 
-fn options(cmd: &mut Cmd, count: Option<u64>, block: Option<Duration>) {
-    if let Some(count) = count {
-        cmd.args.push("COUNT").push_int(count);
+/// XREADGROUP with CLAIM in the making: see [`XReadGroup::claim`].
+#[must_use = "a call does nothing until it is awaited"]
+pub struct XReadGroupClaim {
+    client: Client,
+    read: XReadGroup,
+    min_idle: Duration,
+}
+
+impl XReadGroupClaim {
+    fn into_cmd(self) -> Cmd {
+        self.read.cmd_claiming(Some(self.min_idle))
     }
-    if let Some(block) = block {
-        cmd.args.push("BLOCK").push_int(millis(block));
-        cmd.block = Some(block);
+}
+
+awaits!(XReadGroupClaim => Streams<Claimed>);
+
+/// An entry read with CLAIM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claimed {
+    /// The entry.
+    pub entry: Entry,
+    /// Time since it was delivered to whoever had it, in whole milliseconds; zero for a new entry.
+    pub idle: Duration,
+    /// How often it was delivered before; 0 for a new entry.
+    pub deliveries: u64,
+}
+
+impl FromValue for Claimed {
+    fn from_value(value: Value) -> Result<Self, Value> {
+        match value {
+            Value::Array(parts) if parts.len() == 4 => {
+                let mut parts = parts.into_iter();
+                let mut next = || parts.next().unwrap_or(Value::Null);
+                let entry = Entry::from_value(Value::Array(vec![next(), next()]))?;
+                // -1 stands for one that was given back: as idle as can be.
+                let idle_ms = u64::try_from(i64::from_value(next())?).unwrap_or(u64::MAX);
+                let deliveries = u64::from_value(next())?;
+                Ok(Claimed { entry, idle: Duration::from_millis(idle_ms), deliveries })
+            }
+            other => Err(other),
+        }
+    }
+}
+
+impl Limits {
+    fn push(self, cmd: &mut Cmd) {
+        for (word, n) in [("COUNT", self.count), ("MAXCOUNT", self.maxcount), ("MAXSIZE", self.maxsize)] {
+            if let Some(n) = n {
+                cmd.args.push(word).push_int(n);
+            }
+        }
+        if let Some(block) = self.block {
+            cmd.args.push("BLOCK").push_int(millis(block));
+            cmd.block = Some(block);
+        }
     }
 }
 
@@ -191,7 +284,7 @@ impl Client {
     /// # Errors
     /// [`crate::Error::CrossSlot`] for streams in different slots.
     pub fn xread(&self) -> XRead {
-        XRead { client: self.clone(), streams: Vec::new(), count: None, block: None }
+        XRead { client: self.clone(), streams: Vec::new(), limits: Limits::default() }
     }
 
     /// Delivers entries to a consumer of a group. It changes the group, so it is not repeated when its answer is
@@ -217,8 +310,7 @@ impl Client {
             group: group.as_ref().to_vec(),
             consumer: consumer.as_ref().to_vec(),
             streams: Vec::new(),
-            count: None,
-            block: None,
+            limits: Limits::default(),
             noack: false,
         }
     }
