@@ -44,9 +44,13 @@ sim scenario="smoke" *args="--seed 1":
 meta seed="1":
     ops/same-bytes {{profile}} {{seed}}
 
-# smoke seeds, one after another
-sim-seeds first="1" last="10": build
-    for seed in $(seq {{first}} {{last}}); do {{target}}/weir-sim run smoke --seed "$seed" >/dev/null || { echo "seed $seed failed; replay: just sim smoke --seed $seed"; exit 1; }; done; echo "seeds {{first}} to {{last}} are clean"
+# many simulated runs: just sim-seeds all 1..11, stops at the first that fails
+sim-seeds scenario="all" seeds="1..4" *args="": build
+    {{target}}/weir-sim explore {{scenario}} --seeds {{seeds}} {{args}}
+
+# every bug that can be planted, and what catches it (bugs are compiled out of release builds)
+planted *args:
+    cargo run --profile {{ if profile == "release" { "ci" } else { profile } }} -p weir-sim --bin weir-sim -- planted {{args}}
 
 # the conformance corpus against three processes
 compat: build

@@ -6,22 +6,46 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::mpsc;
+use weir_raft::NodeId;
 use weir_server::{
     config::{Config, Sources},
     node::Node,
+    shard::ShardId,
 };
+use weir_tests::check::Violation;
 
 use crate::{
+    book::micros,
     disk::medium::lock,
-    invariants::{equal_state_at_equal_index::States, one_leader_per_term::Leaders},
+    invariants::{
+        equal_state_at_equal_index::{self, States},
+        one_leader_per_term::{self, Leaders},
+        one_owner_per_slot,
+    },
+    plan::Plan,
     world::World,
 };
 
+/// Size of a log file: small, so that runs come to new ones often.
+pub(crate) const SEGMENT_BYTES: u64 = 256 << 10;
 /// Where the clients find every node; each is a host of its own.
-const PORT: u16 = 7001;
+pub(crate) const PORT: u16 = 7001;
+/// How often it is looked who leads: more often than anybody can win an election and lose it again.
+const WATCH_EVERY: Duration = Duration::from_millis(4);
+/// How often the states of the replicas are compared while things go on.
+const COMPARE_EVERY: Duration = Duration::from_millis(40);
+
+/// Which shard's leadership is to be handed to which node.
+type Orders = mpsc::UnboundedSender<(u32, NodeId)>;
 
 /// The node that runs on a machine now. Weak, since a crash must drop all that a process held.
-type Window = Arc<Mutex<Weak<Node>>>;
+#[derive(Clone, Default)]
+struct Window {
+    node: Arc<Mutex<Weak<Node>>>,
+    /// Shards whose leadership its process is to hand to another node.
+    orders: Arc<Mutex<Option<Orders>>>,
+}
 
 /// A cluster under observation.
 pub(crate) struct Cluster {
@@ -32,6 +56,10 @@ pub(crate) struct Cluster {
     states: States,
     /// Who was last seen leading each group.
     leading: BTreeMap<u32, (u64, u64)>,
+    /// What each replica had applied when it was last compared.
+    compared: BTreeMap<(usize, u32), u64>,
+    compared_at: Duration,
+    watched_at: Duration,
 }
 
 /// How far one replica is.
@@ -42,14 +70,14 @@ struct Progress {
 }
 
 impl Cluster {
-    /// Starts `nodes` nodes with empty disks.
-    pub(crate) fn new(mut world: World, nodes: usize, shards: u32) -> Self {
-        let names: Vec<String> = (1..=nodes).map(|number| format!("n{number}")).collect();
+    /// Starts nodes with empty disks.
+    pub(crate) fn new(mut world: World, plan: &Plan) -> Self {
+        let names: Vec<String> = (1..=plan.nodes).map(|number| format!("n{number}")).collect();
         let list: Vec<String> = names.iter().map(|name| format!("{name}={name}:{PORT}")).collect();
         let mut windows = Vec::new();
         let election_timeout_max = Config::default().election_timeout_ms_max;
         for name in &names {
-            let config = settings(name, &list.join(","), shards);
+            let config = settings(name, &list.join(","), plan);
             let window = Window::default();
             windows.push(window.clone());
             world.add_node(name, move |env| {
@@ -57,8 +85,13 @@ impl Cluster {
                 async move {
                     let running =
                         weir_server::run::start_node(env, config).await.map_err(|error| error.to_string())?;
-                    *lock(&window) = Arc::downgrade(running.node());
-                    running.stopped().await.map_err(|error| error.to_string())
+                    *lock(&window.node) = Arc::downgrade(running.node());
+                    let (orders, obeyed) = mpsc::unbounded_channel();
+                    *lock(&window.orders) = Some(orders);
+                    tokio::select! {
+                        end = running.stopped() => end,
+                        never = obey(Arc::downgrade(running.node()), obeyed) => never,
+                    }
                 }
             });
         }
@@ -69,12 +102,19 @@ impl Cluster {
             leaders: Leaders::default(),
             states: States::default(),
             leading: BTreeMap::new(),
+            compared: BTreeMap::new(),
+            compared_at: Duration::ZERO,
+            watched_at: Duration::ZERO,
         }
     }
 
-    /// `host:port` of every node, for clients.
-    pub(crate) fn client_addresses(&self) -> Vec<String> {
-        self.world.nodes.iter().map(|node| format!("{}:{PORT}", node.name)).collect()
+    /// `host:port` of a node, for clients.
+    pub(crate) fn address(&self, node: usize) -> String {
+        format!("{}:{PORT}", self.world.nodes[node].name)
+    }
+
+    pub(crate) fn nodes(&self) -> usize {
+        self.windows.len()
     }
 
     /// The longest election timeout of its groups.
@@ -82,28 +122,56 @@ impl Cluster {
         self.election_timeout_max
     }
 
-    /// Moves time on and watches. Fails when a node ended by itself or an invariant broke.
-    pub(crate) fn step(&mut self) -> Result<(), String> {
-        if let Some((node, end)) = self.world.step()?.into_iter().next() {
-            return Err(format!("{} ended by itself: {end}", self.world.nodes[node].name));
+    /// Moves time on and watches. Answers the nodes that ended by themselves and what they said.
+    pub(crate) fn step(&mut self) -> Result<Vec<(usize, String)>, Violation> {
+        let ends = self.world.step().map_err(|text| self.violation("nodes_come_back", text))?;
+        if self.world.now() >= self.watched_at + WATCH_EVERY {
+            self.watched_at = self.world.now();
+            self.watch_leaders().map_err(|text| self.violation(one_leader_per_term::NAME, text))?;
         }
-        self.watch_leaders()
+        if self.world.now() >= self.compared_at + COMPARE_EVERY {
+            self.compared_at = self.world.now();
+            self.compare_states().map_err(|text| self.violation(equal_state_at_equal_index::NAME, text))?;
+        }
+        Ok(ends)
     }
 
-    /// The machine whose replica leads `shard`.
+    pub(crate) fn violation(&self, invariant: &'static str, text: String) -> Violation {
+        Violation { invariant, at: micros(self.world.now()), text }
+    }
+
+    /// The machine whose replica leads `shard`, in the highest term if several think so.
     pub(crate) fn leader_of(&self, shard: u32) -> Option<usize> {
-        (0..self.windows.len()).find(|index| {
-            self.node(*index).is_some_and(|node| {
-                node.shards
-                    .all()
-                    .iter()
-                    .any(|replica| replica.id().0 == shard && replica.group().status().borrow().is_leader)
-            })
-        })
+        let leads = (0..self.windows.len()).filter_map(|index| {
+            let replica = self.node(index)?.shards.get(ShardId(shard))?;
+            let status = replica.group().status();
+            let status = status.borrow();
+            status.is_leader.then_some((status.term, index))
+        });
+        leads.max().map(|(_, index)| index)
     }
 
-    fn node(&self, index: usize) -> Option<Arc<Node>> {
-        if self.world.is_up(index) { lock(&self.windows[index]).upgrade() } else { None }
+    /// A machine whose replica does not lead `shard`.
+    pub(crate) fn follower_of(&self, shard: u32) -> Option<usize> {
+        let leader = self.leader_of(shard)?;
+        (1..self.windows.len())
+            .map(|step| (leader + step) % self.windows.len())
+            .find(|index| self.node(*index).is_some_and(|node| node.shards.get(ShardId(shard)).is_some()))
+    }
+
+    /// Orders the leader of `shard` to hand it to the node after it.
+    pub(crate) fn transfer(&self, shard: u32) -> bool {
+        let Some(leader) = self.leader_of(shard) else { return false };
+        let Some(to) = self.follower_of(shard).and_then(|index| self.node(index)).map(|node| node.number())
+        else {
+            return false;
+        };
+        let orders = lock(&self.windows[leader].orders);
+        orders.as_ref().is_some_and(|orders| orders.send((shard, to)).is_ok())
+    }
+
+    pub(crate) fn node(&self, index: usize) -> Option<Arc<Node>> {
+        if self.world.is_up(index) { lock(&self.windows[index].node).upgrade() } else { None }
     }
 
     fn watch_leaders(&mut self) -> Result<(), String> {
@@ -130,18 +198,37 @@ impl Cluster {
         Ok(())
     }
 
-    /// Compares the state of every replica with what was seen at the same index before.
+    /// Compares the state of every replica that moved with what was seen at the same index before.
     pub(crate) fn compare_states(&mut self) -> Result<(), String> {
         for index in 0..self.windows.len() {
             let Some(node) = self.node(index) else { continue };
             for replica in node.shards.all() {
-                let applied = replica.applied();
+                let (shard, applied) = (replica.id().0, replica.applied());
+                if self.compared.insert((index, shard), applied) == Some(applied) {
+                    continue;
+                }
+                // The index is published after the state has changed, on one thread: they belong together.
                 let hash = replica.machine(|machine| machine.state_hash());
                 let name = &self.world.nodes[index].name;
-                self.states.saw(replica.id().0, applied, hash, name)?;
+                self.states.saw(shard, applied, hash, name)?;
             }
         }
         Ok(())
+    }
+
+    /// Slots that the leaders' states own.
+    pub(crate) fn check_owners(&self) -> Result<(), Violation> {
+        let mut owned = BTreeMap::new();
+        let mut shard = 0;
+        while let Some(leader) = self.leader_of(shard) {
+            let Some(replica) = self.node(leader).and_then(|node| node.shards.get(ShardId(shard))) else {
+                break;
+            };
+            let ranges = replica.machine(|machine| machine.owned_ranges());
+            owned.insert(shard, ranges.iter().map(|range| (range.first.0, range.last.0)).collect());
+            shard += 1;
+        }
+        one_owner_per_slot::check(&owned).map_err(|text| self.violation(one_owner_per_slot::NAME, text))
     }
 
     fn replicas(&self) -> BTreeMap<u32, Vec<(usize, Progress)>> {
@@ -157,17 +244,32 @@ impl Cluster {
         all
     }
 
-    /// Whether every shard has all its replicas, all with the same applied index and nothing more
-    /// in their logs.
+    /// Whether every shard has all its replicas but those of nodes that stay out, all with the same applied index and
+    /// nothing more in their logs.
     pub(crate) fn replicas_are_level(&self) -> bool {
         let all = self.replicas();
+        let out = (0..self.windows.len()).filter(|index| self.node(*index).is_none()).count();
         !all.is_empty()
             && all.values().all(|replicas| {
                 let (_, first) = replicas[0];
-                replicas.len() == self.windows.len().min(3)
+                replicas.len() + out >= self.windows.len().min(3)
                     && first.last == first.applied
                     && replicas.iter().all(|(_, progress)| *progress == first)
             })
+    }
+
+    /// Snapshots that the running processes have installed.
+    pub(crate) fn snapshots_installed(&self) -> u64 {
+        let nodes = (0..self.windows.len()).filter_map(|index| self.node(index));
+        nodes
+            .map(|node| {
+                node.shards
+                    .all()
+                    .iter()
+                    .map(|shard| node.metrics.shard(shard.id()).installs.get())
+                    .sum::<u64>()
+            })
+            .sum()
     }
 
     /// Where every replica is, for a message.
@@ -189,20 +291,37 @@ impl Cluster {
     }
 }
 
+/// Carries out orders from outside the process.
+async fn obey(node: Weak<Node>, mut orders: mpsc::UnboundedReceiver<(u32, NodeId)>) -> Result<(), String> {
+    while let Some((shard, to)) = orders.recv().await {
+        let replica = node.upgrade().and_then(|node| node.shards.get(ShardId(shard)));
+        if let Some(replica) = replica {
+            // It may have lost the leadership by now.
+            let _ = replica.group().transfer_leader(to).await;
+        }
+    }
+    std::future::pending().await
+}
+
 /// Settings of a simulated node: the defaults, but for small files.
-fn settings(name: &str, cluster: &str, shards: u32) -> Config {
-    let flags = [
+fn settings(name: &str, cluster: &str, plan: &Plan) -> Config {
+    let port = PORT.to_string();
+    let shards = plan.shards.to_string();
+    let segment_bytes = SEGMENT_BYTES.to_string();
+    let usual = [
         ("name", name),
         ("dir", "/data"),
-        ("port", &PORT.to_string()),
+        ("port", &port),
         ("cluster", cluster),
         ("bind", "0.0.0.0"),
-        ("shards", &shards.to_string()),
-        ("wal-segment-bytes", "1048576"),
+        ("shards", &shards),
+        ("wal-segment-bytes", &segment_bytes),
         ("snapshot-log-bytes", "65536"),
     ];
-    let flags = flags.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-    match Config::load(&Sources { flags, ..Sources::default() }) {
+    let mut flags: BTreeMap<String, String> =
+        usual.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    flags.extend(plan.settings.iter().cloned());
+    match Config::load(&Sources { flags: flags.into_iter().collect(), ..Sources::default() }) {
         Ok(config) => config,
         Err(error) => panic!("settings of the simulated nodes: {error}"),
     }

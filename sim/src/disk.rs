@@ -21,6 +21,9 @@ use weir_env::{Disk, File, OpenMode};
 
 use self::medium::{Inode, Medium, lock};
 
+/// Bytes that a disk holds when it is not made full.
+pub(crate) const CAPACITY: u64 = 8 << 30;
+
 /// A node's disk; it outlives the node's processes. Clones are the same disk.
 #[derive(Clone)]
 pub(crate) struct SimDisk(Arc<Mutex<State>>);
@@ -35,6 +38,8 @@ struct State {
     /// Power fails at the end of this many further changes.
     halt_in: Option<u64>,
     halted: bool,
+    /// What was being done when it stopped.
+    halted_at: Option<Point>,
     /// This many further syncs succeed, then one fails.
     fail_sync_in: Option<u64>,
     /// Times that power failed.
@@ -44,6 +49,24 @@ struct State {
     /// The planted bug: nobody learns that power failed.
     boots_are_hidden: bool,
     stats: Stats,
+    /// What files were before somebody damaged or replaced them: what was on the platter once counts as kept.
+    before: Vec<Medium>,
+}
+
+/// A change that a disk makes: to which kind of file, and what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Point(pub(crate) &'static str, pub(crate) &'static str);
+
+/// The kind of file that a path names.
+fn kind_of(path: &Path) -> &'static str {
+    let has = |name: &str| path.components().any(|part| part.as_os_str().to_string_lossy().contains(name));
+    if has("snap") {
+        "snapshot"
+    } else if has("wal") {
+        "log"
+    } else {
+        "node"
+    }
 }
 
 /// What was done to a disk so far.
@@ -62,14 +85,16 @@ impl SimDisk {
             rng: StdRng::seed_from_u64(seed),
             life: 0,
             locks: BTreeSet::new(),
-            capacity_bytes: 8 << 30,
+            capacity_bytes: CAPACITY,
             halt_in: None,
             halted: false,
+            halted_at: None,
             fail_sync_in: None,
             boots: 0,
             sync_is_off: false,
             boots_are_hidden: false,
             stats: Stats::default(),
+            before: Vec::new(),
         })))
     }
 
@@ -117,19 +142,78 @@ impl SimDisk {
         lock(&self.0).halted
     }
 
+    /// Takes back an order to fail a sync.
+    pub(crate) fn call_off_failing_sync(&self) {
+        lock(&self.0).fail_sync_in = None;
+    }
+
     /// Lets `syncs` more syncs succeed and fails the one after.
     pub(crate) fn fail_sync_after(&self, syncs: u64) {
         lock(&self.0).fail_sync_in = Some(syncs);
     }
 
+    /// Where the ordered stop happened; told once.
+    pub(crate) fn take_halt_point(&self) -> Option<Point> {
+        lock(&self.0).halted_at.take()
+    }
+
     /// Bounds the disk.
-    #[cfg(test)]
     pub(crate) fn set_capacity(&self, bytes: u64) {
         lock(&self.0).capacity_bytes = bytes;
     }
 
+    /// Bytes in files.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        lock(&self.0).medium.used_bytes()
+    }
+
+    /// Empties the disk, as if it had been replaced.
+    pub(crate) fn wipe(&self) {
+        self.process_died();
+        self.keep_copy();
+        lock(&self.0).medium = Medium::default();
+    }
+
+    fn keep_copy(&self) {
+        let mut state = lock(&self.0);
+        let copy = state.medium.copy();
+        state.before.push(copy);
+    }
+
+    /// Whether some file would hold `needle` if the power failed now and nothing unsynced survived. What was damaged on
+    /// purpose counts as it was before.
+    pub(crate) fn holds_stably(&self, needle: &[u8]) -> bool {
+        let state = lock(&self.0);
+        state.medium.holds_stably(needle) || state.before.iter().any(|medium| medium.holds_stably(needle))
+    }
+
+    /// A disk with the same files, for looking into them.
+    pub(crate) fn copy(&self) -> Self {
+        let copy = Self::new(0);
+        lock(&copy.0).medium = lock(&self.0).medium.copy();
+        copy
+    }
+
+    /// Cuts a random part off the end of a file whose path `pick` accepts; answers which one.
+    pub(crate) fn cut_short(&self, pick: impl Fn(&Path) -> bool) -> Option<(PathBuf, usize)> {
+        self.keep_copy();
+        let State { medium, rng, .. } = &mut *lock(&self.0);
+        let mut files = medium.files();
+        files.retain(|(path, inode)| pick(path) && !lock(inode).live.is_empty());
+        if files.is_empty() {
+            return None;
+        }
+        let (path, inode) = files.swap_remove(rng.random_range(0..files.len()));
+        let mut inode = lock(&inode);
+        let len = rng.random_range(0..inode.live.len());
+        inode.set_len(len);
+        inode.sync();
+        Some((path, len))
+    }
+
     /// Flips a random bit in a file whose path `pick` accepts; answers which one.
     pub(crate) fn flip_a_bit(&self, pick: impl Fn(&Path) -> bool) -> Option<(PathBuf, usize)> {
+        self.keep_copy();
         let State { medium, rng, .. } = &mut *lock(&self.0);
         let mut files = medium.files();
         files.retain(|(path, inode)| pick(path) && !lock(inode).live.is_empty());
@@ -158,7 +242,7 @@ impl SimDisk {
     }
 
     /// Runs a change; this is where an ordered stop happens, before or after it took effect.
-    fn change<R>(&self, act: impl FnOnce(&mut State) -> Result<R>) -> Result<R> {
+    fn change<R>(&self, point: Point, act: impl FnOnce(&mut State) -> Result<R>) -> Result<R> {
         let mut state = lock(&self.0);
         if state.halted {
             return Err(power_is_off());
@@ -166,6 +250,7 @@ impl SimDisk {
         match &mut state.halt_in {
             Some(0) => {
                 state.halted = true;
+                state.halted_at = Some(point);
                 if state.rng.random_bool(0.5) {
                     let _ = act(&mut state);
                 }
@@ -198,7 +283,7 @@ fn power_is_off() -> Error {
 
 impl Disk for SimDisk {
     fn create_dir_all(&self, path: &Path) -> Result<()> {
-        self.change(|state| state.medium.create_dir_all(path))
+        self.change(Point(kind_of(path), "create directory"), |state| state.medium.create_dir_all(path))
     }
 
     fn read_dir(&self, path: &Path) -> Result<Vec<String>> {
@@ -213,27 +298,30 @@ impl Disk for SimDisk {
 
     fn open(&self, path: &Path, mode: OpenMode) -> Result<Box<dyn File>> {
         let inode = match mode {
-            OpenMode::CreateNew => self.change(|state| state.medium.create(path))?,
+            OpenMode::CreateNew => {
+                self.change(Point(kind_of(path), "create"), |state| state.medium.create(path))?
+            }
             OpenMode::Read | OpenMode::ReadWrite => self.look(|state| state.medium.file(path))?,
         };
         let life = lock(&self.0).life;
-        Ok(Box::new(SimFile { disk: self.clone(), inode, life, writable: mode != OpenMode::Read }))
+        let writable = mode != OpenMode::Read;
+        Ok(Box::new(SimFile { disk: self.clone(), inode, life, writable, kind: kind_of(path) }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.change(|state| state.medium.rename(from, to))
+        self.change(Point(kind_of(to), "rename"), |state| state.medium.rename(from, to))
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {
-        self.change(|state| state.medium.remove_file(path))
+        self.change(Point(kind_of(path), "remove"), |state| state.medium.remove_file(path))
     }
 
     fn remove_dir_all(&self, path: &Path) -> Result<()> {
-        self.change(|state| state.medium.remove_dir_all(path))
+        self.change(Point(kind_of(path), "remove"), |state| state.medium.remove_dir_all(path))
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
-        self.change(|state| {
+        self.change(Point(kind_of(path), "sync directory"), |state| {
             state.stats.syncs += 1;
             if state.sync_is_off { Ok(()) } else { state.medium.sync_dir(path) }
         })
@@ -286,6 +374,7 @@ struct SimFile {
     inode: Arc<Mutex<Inode>>,
     life: u64,
     writable: bool,
+    kind: &'static str,
 }
 
 impl SimFile {
@@ -293,11 +382,15 @@ impl SimFile {
         if state.life == self.life { Ok(()) } else { Err(power_is_off()) }
     }
 
-    fn change<R>(&self, act: impl FnOnce(&mut State, &Mutex<Inode>) -> Result<R>) -> Result<R> {
+    fn change<R>(
+        &self,
+        what: &'static str,
+        act: impl FnOnce(&mut State, &Mutex<Inode>) -> Result<R>,
+    ) -> Result<R> {
         if !self.writable {
             return Err(ErrorKind::PermissionDenied.into());
         }
-        self.disk.change(|state| {
+        self.disk.change(Point(self.kind, what), |state| {
             self.check(state)?;
             act(state, &self.inode)
         })
@@ -317,7 +410,7 @@ impl File for SimFile {
     }
 
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
-        self.change(|state, inode| {
+        self.change("write", |state, inode| {
             state.claim(inode, offset + bytes.len() as u64)?;
             state.stats.writes += 1;
             state.stats.bytes += bytes.len() as u64;
@@ -327,7 +420,7 @@ impl File for SimFile {
     }
 
     fn sync_data(&mut self) -> Result<()> {
-        self.change(|state, inode| {
+        self.change("sync", |state, inode| {
             state.stats.syncs += 1;
             match &mut state.fail_sync_in {
                 Some(0) => {
@@ -353,7 +446,7 @@ impl File for SimFile {
     }
 
     fn set_len(&mut self, len: u64) -> Result<()> {
-        self.change(|state, inode| {
+        self.change("resize", |state, inode| {
             state.claim(inode, len)?;
             lock(inode).set_len(usize::try_from(len).map_err(Error::other)?);
             Ok(())
@@ -361,7 +454,7 @@ impl File for SimFile {
     }
 
     fn allocate(&mut self, len: u64) -> Result<()> {
-        self.change(|state, inode| {
+        self.change("resize", |state, inode| {
             state.claim(inode, len)?;
             let mut inode = lock(inode);
             let len = usize::try_from(len).map_err(Error::other)?;

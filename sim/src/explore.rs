@@ -1,23 +1,35 @@
-//! Many seeds, a process each, several at a time.
+//! Many seeds of one scenario or of all, several at a time; stops at the first that fails.
 
 use std::{
-    collections::BTreeMap,
-    io::Write,
+    collections::BTreeSet,
+    fs::File,
+    io::{IsTerminal, Write},
     ops::Range,
-    path::Path,
-    process::{Child, Command, ExitCode, Stdio},
+    path::{Path, PathBuf},
+    process::ExitCode,
     time::{Duration, Instant},
 };
 
 use clap::ValueEnum;
 
-use crate::{
-    Bug,
-    scenarios::{Scenario, Verdict},
-};
+use crate::{coverage::Coverage, planted::Bug, runs, scenarios::Scenario};
 
-/// Time between two lines about how far it is.
+/// Time between two lines about how far it is, where nobody looks at a bar.
 const PROGRESS_EVERY: Duration = Duration::from_secs(15);
+const BAR: usize = 30;
+
+/// What to explore.
+pub(crate) struct Wanted {
+    /// `None`: all.
+    pub(crate) scenario: Option<Scenario>,
+    pub(crate) seeds: Range<u64>,
+    pub(crate) jobs: usize,
+    pub(crate) bug: Option<Bug>,
+    /// Where clean seeds are kept, so that a later call goes on behind them.
+    pub(crate) resume: Option<PathBuf>,
+    /// Print the table of coverage and fail on an empty cell.
+    pub(crate) coverage: bool,
+}
 
 /// `A..B` or `N`.
 pub(crate) fn parse_range(text: &str) -> Result<Range<u64>, String> {
@@ -29,109 +41,150 @@ pub(crate) fn parse_range(text: &str) -> Result<Range<u64>, String> {
     if range.is_empty() { Err(format!("no seed in {text}")) } else { Ok(range) }
 }
 
-/// The command that runs the seed again.
-pub(crate) fn replay_command(scenario: Scenario, seed: u64, bug: Option<Bug>) -> String {
-    let bug = bug.and_then(|bug| bug.to_possible_value());
-    let bug = bug.map_or_else(String::new, |bug| format!(" --break {}", bug.get_name()));
-    format!("cargo run --release --bin weir-sim -- run {} --seed {seed}{bug} --trace", scenario.name())
+/// A scenario's name, or `all`.
+pub(crate) fn parse_scenario(text: &str) -> Result<Option<Scenario>, String> {
+    if text == "all" {
+        return Ok(None);
+    }
+    Scenario::from_str(text, false)
+        .map(Some)
+        .map_err(|_| format!("no scenario {text:?}, see `weir-sim list`"))
 }
 
-/// Writes the timeline to a file.
-pub(crate) fn save(path: &Path, verdict: &Verdict) -> std::io::Result<()> {
-    let mut file = std::fs::File::create(path)?;
-    for line in &verdict.lines {
-        writeln!(file, "{line}")?;
-    }
-    for violation in &verdict.violations {
-        writeln!(file, "violation: {violation}")?;
-    }
-    Ok(())
-}
-
-/// This program again, set to run one seed.
-pub(crate) fn one_seed(scenario: Scenario, seed: u64, bug: Option<Bug>) -> std::io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["run", scenario.name(), "--seed", &seed.to_string()]);
-    if let Some(bug) = bug.and_then(|bug| bug.to_possible_value()) {
-        command.args(["--break", bug.get_name()]);
-    }
-    Ok(command)
-}
-
-pub(crate) fn explore(
-    scenario: Scenario,
-    seeds: Range<u64>,
-    jobs: Option<usize>,
-    bug: Option<Bug>,
-) -> ExitCode {
-    let jobs = jobs
-        .or_else(|| std::thread::available_parallelism().ok().map(std::num::NonZero::get))
-        .unwrap_or(1)
-        .max(1);
-    let total = seeds.end - seeds.start;
-    let started = Instant::now();
-    let mut printed = started;
-    let mut left = seeds.clone();
-    let mut running: BTreeMap<u64, Child> = BTreeMap::new();
-    let mut done = 0u64;
-    loop {
-        while running.len() < jobs
-            && let Some(seed) = left.next()
-        {
-            let child = one_seed(scenario, seed, bug)
-                .and_then(|mut command| command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn());
-            match child {
-                Ok(child) => running.insert(seed, child),
-                Err(error) => {
-                    eprintln!("cannot start a run: {error}");
-                    return ExitCode::from(2);
-                }
-            };
+pub(crate) fn explore(wanted: Wanted) -> ExitCode {
+    let clean = match &wanted.resume {
+        Some(path) => read_clean(path),
+        None => BTreeSet::new(),
+    };
+    let mut keep = match wanted.resume.as_deref().map(append).transpose() {
+        Ok(file) => file,
+        Err(error) => {
+            eprintln!("cannot write to {:?}: {error}", wanted.resume);
+            return ExitCode::from(2);
         }
-        if running.is_empty() {
-            break;
-        }
-        let finished: Vec<u64> = running
-            .iter_mut()
-            .filter_map(|(seed, child)| matches!(child.try_wait(), Ok(Some(_))).then_some(*seed))
-            .collect();
-        for seed in finished {
-            let Some(child) = running.remove(&seed) else { continue };
-            match child.wait_with_output() {
-                Ok(output) if output.status.success() => done += 1,
-                Ok(output) => {
-                    println!("seed {seed} failed ({})", output.status);
-                    print!("{}", String::from_utf8_lossy(&output.stdout));
-                    let errors = String::from_utf8_lossy(&output.stderr);
-                    let tail: Vec<&str> = errors.lines().rev().take(30).collect();
-                    for line in tail.iter().rev() {
-                        println!("{line}");
-                    }
-                    println!("replay: {}", replay_command(scenario, seed, bug));
-                    for (_, mut other) in running {
-                        let _ = other.kill();
-                        let _ = other.wait();
-                    }
-                    return ExitCode::from(1);
+    };
+    let scenarios: Vec<Scenario> =
+        wanted.scenario.map_or_else(|| Scenario::value_variants().to_vec(), |one| vec![one]);
+    let work: Vec<(Scenario, u64)> = wanted
+        .seeds
+        .clone()
+        .flat_map(|seed| scenarios.iter().map(move |scenario| (*scenario, seed)))
+        .filter(|(scenario, seed)| !clean.contains(&line_of(*scenario, *seed)))
+        .collect();
+    let mut progress = Progress::new(work.len());
+    let mut coverage = Coverage::default();
+    let mut failed = false;
+    let end = runs::all(
+        work,
+        wanted.jobs,
+        |(scenario, seed)| runs::one_seed(*scenario, *seed, wanted.bug),
+        |(scenario, seed), told| {
+            coverage.add(&told.coverage);
+            if told.violations.is_empty() {
+                if let Some(file) = &mut keep {
+                    let _ = writeln!(file, "{}", line_of(*scenario, *seed));
                 }
-                Err(error) => {
-                    eprintln!("seed {seed}: {error}");
-                    return ExitCode::from(2);
-                }
+                progress.clean(told.simulated_ms);
+                return true;
             }
-        }
-        if printed.elapsed() >= PROGRESS_EVERY {
-            printed = Instant::now();
-            println!("{done} of {total} seeds clean, {:.2} seeds/s", rate(done, started));
-        }
-        std::thread::sleep(Duration::from_millis(2));
+            progress.end();
+            println!("{} seed {seed} failed", scenario.name());
+            print!("{}", told.report);
+            println!("replay: {}", runs::replay_command(*scenario, *seed, wanted.bug));
+            failed = true;
+            false
+        },
+    );
+    if let Err(error) = end {
+        eprintln!("cannot run a seed: {error}");
+        return ExitCode::from(2);
     }
-    println!("{done} seeds clean, {:.2} seeds/s with {jobs} at a time", rate(done, started));
+    if failed {
+        return ExitCode::from(1);
+    }
+    progress.end();
+    println!("{}", progress.summary(wanted.jobs));
+    if wanted.coverage {
+        println!("\n{}", coverage.table());
+        let missing = coverage.missing();
+        if !missing.is_empty() {
+            println!("never happened, although it can: {}", missing.join("; "));
+            return ExitCode::from(1);
+        }
+    }
     ExitCode::SUCCESS
 }
 
-fn rate(done: u64, started: Instant) -> f64 {
-    done as f64 / started.elapsed().as_secs_f64().max(1e-6)
+fn line_of(scenario: Scenario, seed: u64) -> String {
+    format!("{} {seed}", scenario.name())
+}
+
+fn read_clean(path: &Path) -> BTreeSet<String> {
+    // A file that is not there yet holds nothing.
+    std::fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+fn append(path: &Path) -> std::io::Result<File> {
+    File::options().create(true).append(true).open(path)
+}
+
+struct Progress {
+    total: usize,
+    done: usize,
+    simulated_ms: u64,
+    started: Instant,
+    printed: Instant,
+    bar: bool,
+}
+
+impl Progress {
+    fn new(total: usize) -> Self {
+        let now = Instant::now();
+        Self {
+            total,
+            done: 0,
+            simulated_ms: 0,
+            started: now,
+            printed: now,
+            bar: std::io::stderr().is_terminal(),
+        }
+    }
+
+    fn clean(&mut self, simulated_ms: u64) {
+        self.done += 1;
+        self.simulated_ms += simulated_ms;
+        if self.bar {
+            let full = BAR * self.done / self.total.max(1);
+            eprint!("\r[{}{}] {}", "#".repeat(full), "-".repeat(BAR - full), self.line());
+        } else if self.printed.elapsed() >= PROGRESS_EVERY {
+            self.printed = Instant::now();
+            println!("{}", self.line());
+        }
+    }
+
+    fn line(&self) -> String {
+        format!("{} of {} seeds clean, {:.2} seeds/s", self.done, self.total, self.rate())
+    }
+
+    fn end(&self) {
+        if self.bar && self.done > 0 {
+            eprintln!();
+        }
+    }
+
+    fn rate(&self) -> f64 {
+        self.done as f64 / self.started.elapsed().as_secs_f64().max(1e-6)
+    }
+
+    fn summary(&self, jobs: usize) -> String {
+        let simulated = self.simulated_ms as f64 / 1000.0;
+        format!(
+            "{} seeds clean, {:.2} seeds/s with {jobs} at a time, {:.0} simulated seconds a second",
+            self.done,
+            self.rate(),
+            simulated / self.started.elapsed().as_secs_f64().max(1e-6)
+        )
+    }
 }
 
 #[cfg(test)]
@@ -144,5 +197,12 @@ mod tests {
         assert_eq!(parse_range("4"), Ok(0..4));
         assert!(parse_range("5..5").is_err());
         assert!(parse_range("x").is_err());
+    }
+
+    #[test]
+    fn a_scenario_is_known_by_name_and_all_is_all() {
+        assert_eq!(parse_scenario("all"), Ok(None));
+        assert_eq!(parse_scenario("power_loss"), Ok(Some(Scenario::PowerLoss)));
+        assert!(parse_scenario("none").is_err());
     }
 }

@@ -1,22 +1,55 @@
-//! What goes wrong and when, drawn from the seed before the run so that it can be read first.
+//! What can go wrong, as data that a seed draws and a file keeps.
 
-use std::time::Duration;
+use std::fmt;
 
 use rand::{Rng, rngs::StdRng};
+use serde::{Deserialize, Serialize};
 
-/// One thing that goes wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One thing that goes wrong. Times are milliseconds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Fault {
-    /// The leader of a shard dies and comes back.
-    CrashLeader { shard: u32, how: Crash, down_ms: u64 },
+    /// A process or machine dies and comes back.
+    Crash { who: Who, how: Crash, down_ms: u64 },
     /// All machines lose power together; each comes back on its own.
     PowerLossOfAll { down_ms: Vec<u64> },
+    /// All processes die together.
+    KillAll { down_ms: Vec<u64> },
+    /// A node dies, and a file of its is damaged before it comes back. It may have to stay out.
+    Damage { who: Who, what: Damage, down_ms: u64 },
+    /// A node dies and comes back with an empty disk. It has to stay out.
+    Wipe { who: Who, down_ms: u64 },
+    /// The disk is full for a while.
+    DiskFull { who: Who, ms: u64 },
+    /// After some more syncs one fails; the node has to stop, and is started again.
+    FailSync { who: Who, after: u64, down_ms: u64 },
+    /// Every disk step takes up to this long.
+    SlowDisk { who: Who, delay_ms_max: u64, ms: u64 },
+    /// Links are cut for a while.
+    Cut { cut: Cut, how: Loss, ms: u64 },
+    /// Messages take up to this long.
+    Delay { delay_ms_max: u64, ms: u64 },
+    /// A node stands still, as under SIGSTOP.
+    Pause { who: Who, ms: u64 },
     /// A node's wall clock jumps to this far from the true time.
-    ClockJump { node: usize, skew_ms: i64 },
+    ClockJump { who: Who, skew_ms: i64 },
+    /// Leadership of a shard is handed to another node.
+    Transfer { shard: u32 },
+    /// A follower is cut off until it needs a snapshot, and dies while it installs one.
+    InterruptedInstall { shard: u32, behind_ms: u64, then_ms: u64, how: Crash, down_ms: u64 },
+    /// All connections of clients break.
+    CutClients,
+}
+
+/// Which node. A leader is looked up when the fault strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Who {
+    Leader(u32),
+    Follower(u32),
+    Node(usize),
 }
 
 /// The way a process dies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Crash {
     /// Between two steps.
     Kill,
@@ -28,43 +61,164 @@ pub(crate) enum Crash {
     PowerAtChange(u64),
 }
 
-/// A fault and the time after the start of the work at which it strikes.
-pub(crate) type Scheduled = (Duration, Fault);
-
-/// The smoke story: a leader crash, a power loss of all, maybe a leader crash again, and maybe a
-/// clock that jumps at some moment.
-pub(crate) fn smoke_schedule(rng: &mut StdRng, nodes: usize, shards: u32) -> Vec<Scheduled> {
-    let mut at_ms = 0;
-    let mut schedule = Vec::new();
-    let crash = |rng: &mut StdRng| Fault::CrashLeader {
-        shard: rng.random_range(0..shards),
-        how: crash(rng),
-        down_ms: rng.random_range(100..2500),
-    };
-    at_ms += rng.random_range(300..1500);
-    schedule.push((at_ms, crash(rng)));
-    // From well after the restart to before it.
-    at_ms += rng.random_range(200..4000);
-    let down_ms = (0..nodes).map(|_| rng.random_range(50..1500)).collect();
-    schedule.push((at_ms, Fault::PowerLossOfAll { down_ms }));
-    if rng.random_bool(0.5) {
-        at_ms += rng.random_range(500..4000);
-        schedule.push((at_ms, crash(rng)));
-    }
-    if rng.random_bool(0.5) {
-        let skew_ms = rng.random_range(-5000..5000);
-        let jump = Fault::ClockJump { node: rng.random_range(0..nodes), skew_ms };
-        schedule.push((rng.random_range(0..=at_ms), jump));
-        schedule.sort_by_key(|(at_ms, _)| *at_ms);
-    }
-    schedule.into_iter().map(|(at_ms, fault)| (Duration::from_millis(at_ms), fault)).collect()
+/// What happens to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Damage {
+    FlippedBit,
+    CutShort,
 }
 
-fn crash(rng: &mut StdRng) -> Crash {
-    match rng.random_range(0..4u32) {
-        0 => Crash::Kill,
-        1 => Crash::KillAtChange(rng.random_range(0..12)),
-        2 => Crash::Power,
-        _ => Crash::PowerAtChange(rng.random_range(0..12)),
+/// Which links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Cut {
+    /// A node from everybody.
+    Isolated(Who),
+    /// A node from the other nodes; clients still reach it.
+    FromNodes(Who),
+    /// What a node sends to other nodes is lost.
+    Mute(Who),
+    /// What other nodes send to a node is lost.
+    Deaf(Who),
+    /// Two nodes from each other; both still see the third.
+    Bridge(usize, usize),
+    /// A node from the clients.
+    FromClients(Who),
+}
+
+/// What a cut does to messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Loss {
+    /// They are delivered when the cut is over, as by a network that resends. Both directions.
+    Held,
+    /// They are gone, and with them the connections that they belonged to.
+    Lost,
+}
+
+impl Fault {
+    /// Time until it is over, apart from a node that stays out.
+    pub(crate) fn lasts_ms(&self) -> u64 {
+        match self {
+            Self::Crash { down_ms, .. } | Self::Damage { down_ms, .. } | Self::Wipe { down_ms, .. } => {
+                *down_ms
+            }
+            Self::FailSync { down_ms, .. } => *down_ms + 500,
+            Self::PowerLossOfAll { down_ms } | Self::KillAll { down_ms } => {
+                down_ms.iter().copied().max().unwrap_or(0)
+            }
+            Self::DiskFull { ms, .. }
+            | Self::SlowDisk { ms, .. }
+            | Self::Cut { ms, .. }
+            | Self::Delay { ms, .. }
+            | Self::Pause { ms, .. } => *ms,
+            Self::InterruptedInstall { behind_ms, then_ms, down_ms, .. } => behind_ms + then_ms + down_ms,
+            Self::ClockJump { .. } | Self::Transfer { .. } | Self::CutClients => 0,
+        }
+    }
+
+    /// Its row in the table of coverage.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Crash { who, how, .. } => format!("{} {}", how.name(), who.role()),
+            Self::PowerLossOfAll { .. } => "power loss of all".to_owned(),
+            Self::KillAll { .. } => "kill all".to_owned(),
+            Self::Damage { what: Damage::FlippedBit, .. } => "flipped bit".to_owned(),
+            Self::Damage { what: Damage::CutShort, .. } => "file cut short".to_owned(),
+            Self::Wipe { .. } => "wiped disk".to_owned(),
+            Self::DiskFull { .. } => "disk full".to_owned(),
+            Self::FailSync { .. } => "failed sync".to_owned(),
+            Self::SlowDisk { .. } => "slow disk".to_owned(),
+            Self::Cut { cut, how, .. } => format!("{} ({})", cut.name(), how.name()),
+            Self::Delay { .. } => "delay".to_owned(),
+            Self::Pause { who, .. } => format!("pause {}", who.role()),
+            Self::ClockJump { skew_ms, .. } if *skew_ms < 0 => "clock back".to_owned(),
+            Self::ClockJump { .. } => "clock forward".to_owned(),
+            Self::Transfer { .. } => "transfer".to_owned(),
+            Self::InterruptedInstall { .. } => "install cut".to_owned(),
+            Self::CutClients => "clients cut".to_owned(),
+        }
+    }
+}
+
+impl Who {
+    fn role(self) -> &'static str {
+        match self {
+            Self::Leader(_) => "leader",
+            Self::Follower(_) => "follower",
+            Self::Node(_) => "node",
+        }
+    }
+
+    /// A leader mostly, or a follower, or any node.
+    pub(crate) fn draw(rng: &mut StdRng, nodes: usize, shards: u32) -> Self {
+        match rng.random_range(0..10u32) {
+            0..6 => Self::Leader(rng.random_range(0..shards)),
+            6..9 => Self::Follower(rng.random_range(0..shards)),
+            _ => Self::Node(rng.random_range(0..nodes)),
+        }
+    }
+}
+
+impl Crash {
+    pub(crate) fn draw(rng: &mut StdRng) -> Self {
+        match rng.random_range(0..6u32) {
+            0 => Self::Kill,
+            1 | 2 => Self::KillAtChange(rng.random_range(0..16)),
+            3 => Self::Power,
+            _ => Self::PowerAtChange(rng.random_range(0..16)),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Kill | Self::KillAtChange(_) => "kill",
+            Self::Power | Self::PowerAtChange(_) => "power off",
+        }
+    }
+}
+
+impl Cut {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Isolated(_) => "isolated",
+            Self::FromNodes(_) => "cut from nodes",
+            Self::Mute(_) => "mute",
+            Self::Deaf(_) => "deaf",
+            Self::Bridge(..) => "bridge",
+            Self::FromClients(_) => "cut from clients",
+        }
+    }
+
+    /// Any cut; those of one direction only where messages are lost.
+    pub(crate) fn draw(rng: &mut StdRng, how: Loss, nodes: usize, shards: u32) -> Self {
+        let who = Who::draw(rng, nodes, shards);
+        let first = rng.random_range(0..nodes);
+        let second = (first + rng.random_range(1..nodes)) % nodes;
+        match (rng.random_range(0..6u32), how) {
+            (0, _) => Self::Isolated(who),
+            (1, _) => Self::Bridge(first, second),
+            (2, _) => Self::FromClients(who),
+            (3, Loss::Lost) => Self::Mute(who),
+            (4, Loss::Lost) => Self::Deaf(who),
+            _ => Self::FromNodes(who),
+        }
+    }
+}
+
+impl Loss {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Lost => "lost",
+        }
+    }
+
+    pub(crate) fn draw(rng: &mut StdRng) -> Self {
+        if rng.random_bool(0.5) { Self::Held } else { Self::Lost }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
     }
 }

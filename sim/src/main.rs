@@ -3,24 +3,35 @@
 //! The nodes are the real server: real RESP, real consensus, real log files. Only the edges of the
 //! process are replaced: time (`clock.rs`), the network (`net.rs`), the disk (`disk.rs`),
 //! randomness and the log writer's thread (`spawn.rs`). `world.rs` builds nodes on them and can
-//! kill, power off and restart each; `scenarios/` say what happens to whom; `history.rs` records
-//! what clients saw and `invariants/` judge it.
+//! kill, power off, pause and restart each. A scenario draws a plan (`plan.rs`) from its seed: how many
+//! clients of which kind (`workload/`), and which faults when (`faults.rs`). `story.rs` lets it happen, `strikes.rs`
+//! carries the faults out, and the checks of the process test judge what clients saw, beside `invariants/`.
 //!
-//! Everything in a run follows from its seed: the same seed gives the same bytes (`meta.rs` checks
+//! Everything in a run follows from its plan: the same seed gives the same bytes (`meta.rs` checks
 //! that). One run is one process, since some libraries keep process-wide counters.
+//!
+//! Exit status: 0 clean, 1 something was violated, 2 the command cannot be carried out.
 
+mod book;
 mod client;
 mod clock;
 mod cluster;
+mod coverage;
 mod disk;
 mod explore;
 mod faults;
-mod history;
 mod invariants;
 mod meta;
 mod net;
+mod plan;
+mod planted;
+mod report;
+mod runs;
 mod scenarios;
+mod shrink;
 mod spawn;
+mod story;
+mod strikes;
 mod trace;
 mod workload;
 mod world;
@@ -30,13 +41,21 @@ compile_error!(
     "build with --cfg tokio_unstable (see .cargo/config.toml): without it a seed does not fix tokio's choices"
 );
 
-use std::process::ExitCode;
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::scenarios::Scenario;
+use crate::{
+    invariants::NOTHING_PANICS,
+    planted::Bug,
+    scenarios::{Options, Scenario, Verdict},
+};
 
-/// Simulated Weir clusters: run a seed, explore many, prove that seeds repeat.
+/// Simulated Weir clusters: run a seed, explore many, cut a failure down, prove that seeds repeat.
 #[derive(Parser)]
 #[command(name = "weir-sim", version)]
 struct Cli {
@@ -44,8 +63,24 @@ struct Cli {
     command: Command,
 }
 
+/// How a run tells what happens.
+#[derive(Args)]
+struct Telling {
+    /// Print the timeline while it happens.
+    #[arg(long)]
+    trace: bool,
+    /// Write the timeline to this file.
+    #[arg(long)]
+    trace_file: Option<PathBuf>,
+    /// Tell the end as one line of JSON.
+    #[arg(long, hide = true)]
+    json: bool,
+}
+
 #[derive(Subcommand)]
 enum Command {
+    /// List the scenarios.
+    List,
     /// Run one seed of a scenario. Exits 1 and prints what was violated if anything was.
     Run {
         /// Scenario, see `list`.
@@ -53,27 +88,57 @@ enum Command {
         /// Which run.
         #[arg(long)]
         seed: u64,
-        /// Print the timeline while it happens.
+        /// Nodes instead of what the seed draws.
+        #[arg(long, value_parser = clap::value_parser!(u16).range(1..=9))]
+        nodes: Option<u16>,
+        /// Seconds of work instead of what the seed draws; faults after that are left out.
         #[arg(long)]
-        trace: bool,
-        /// Write the timeline to this file.
-        #[arg(long)]
-        trace_file: Option<std::path::PathBuf>,
-        /// Plant a bug that the scenario has to find.
+        seconds: Option<u64>,
+        /// Plant a bug that the checks have to find.
         #[arg(long = "break", value_name = "BUG")]
         bug: Option<Bug>,
+        #[command(flatten)]
+        telling: Telling,
     },
     /// Run many seeds; stop at the first that fails and print how to replay it.
     Explore {
-        /// Scenario, see `list`.
-        scenario: Scenario,
+        /// Scenario, see `list`, or `all`.
+        #[arg(value_parser = explore::parse_scenario)]
+        scenario: ScenarioOrAll,
         /// Seeds, `A..B` (B excluded) or `N` for `0..N`.
         #[arg(long, default_value = "0..100", value_parser = explore::parse_range)]
         seeds: std::ops::Range<u64>,
         /// Runs at a time; all cores by default.
         #[arg(long)]
         jobs: Option<usize>,
+        /// Keep clean seeds in this file and leave out those that it holds.
+        #[arg(long)]
+        resume: Option<PathBuf>,
+        /// Print which faults struck where; fail when one never did although it can.
+        #[arg(long)]
+        coverage: bool,
         /// Plant a bug: then a failing seed is what is looked for.
+        #[arg(long = "break", value_name = "BUG")]
+        bug: Option<Bug>,
+    },
+    /// Run a plan from a file, as `shrink` writes it.
+    Replay {
+        /// The file.
+        file: PathBuf,
+        #[command(flatten)]
+        telling: Telling,
+    },
+    /// Cut a failing seed down to the fewest faults, clients and calls that still fail; write that to a file.
+    Shrink {
+        /// Scenario, see `list`.
+        scenario: Scenario,
+        /// Which run.
+        #[arg(long)]
+        seed: u64,
+        /// The file; by default SCENARIO-SEED.json here.
+        #[arg(long)]
+        out: Option<PathBuf>,
+        /// The planted bug of that run.
         #[arg(long = "break", value_name = "BUG")]
         bug: Option<Bug>,
     },
@@ -86,40 +151,148 @@ enum Command {
         #[arg(long, default_value = "0..3", value_parser = explore::parse_range)]
         seeds: std::ops::Range<u64>,
     },
-    /// List the scenarios.
-    List,
+    /// Plant every bug in turn; fail when one is not caught, or only by a check that says something else.
+    Planted {
+        /// Only this one.
+        bug: Option<Bug>,
+        /// Most seeds a bug may take.
+        #[arg(long, default_value_t = 200)]
+        seeds_max: u64,
+        /// Runs at a time; all cores by default.
+        #[arg(long)]
+        jobs: Option<usize>,
+    },
 }
 
-/// Bugs that can be planted, to show that the checks see them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Bug {
-    /// The disk answers every sync at once and carries nothing over.
-    Fsync,
-    /// Nodes do not learn that power failed.
-    Boot,
-}
+/// One scenario or, `None`, all.
+type ScenarioOrAll = Option<Scenario>;
 
 fn main() -> ExitCode {
+    let jobs = |jobs: Option<usize>| jobs.unwrap_or_else(runs::cores).max(1);
     match Cli::parse().command {
-        Command::Run { scenario, seed, trace, trace_file, bug } => {
-            let verdict =
-                scenarios::run(scenario, seed, scenarios::Options { echo: trace, bug, brief: false });
-            if let Some(path) = trace_file
-                && let Err(error) = explore::save(&path, &verdict)
-            {
-                eprintln!("{}: {error}", path.display());
-                return ExitCode::from(2);
-            }
-            verdict.print(scenario, seed, bug);
-            if verdict.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) }
+        Command::Run { scenario, seed, nodes, seconds, bug, telling } => {
+            run(scenario, seed, nodes, seconds, bug, &telling)
         }
-        Command::Explore { scenario, seeds, jobs, bug } => explore::explore(scenario, seeds, jobs, bug),
+        Command::Replay { file, telling } => replay(&file, &telling),
+        Command::Explore { scenario, seeds, jobs: most, resume, coverage, bug } => {
+            explore::explore(explore::Wanted { scenario, seeds, jobs: jobs(most), bug, resume, coverage })
+        }
+        Command::Shrink { scenario, seed, out, bug } => shrink::shrink(scenario, seed, bug, out),
         Command::Meta { scenario, seeds } => meta::meta(scenario, seeds),
+        Command::Planted { bug, seeds_max, jobs: most } => planted::run(bug, seeds_max, jobs(most)),
         Command::List => {
             for scenario in Scenario::value_variants() {
-                println!("{:<10} {}", scenario.name(), scenario.about());
+                println!("{:<20} {}", scenario.name(), scenario.about());
             }
             ExitCode::SUCCESS
         }
     }
+}
+
+fn run(
+    scenario: Scenario,
+    seed: u64,
+    nodes: Option<u16>,
+    seconds: Option<u64>,
+    bug: Option<Bug>,
+    telling: &Telling,
+) -> ExitCode {
+    if bug.is_some_and(|bug| !bug.can_be_planted()) {
+        eprintln!("bugs are compiled out of this build: use the profile ci or dev");
+        return ExitCode::from(2);
+    }
+    let options = Options { echo: telling.trace, brief: false };
+    let mut replay = runs::replay_command(scenario, seed, bug);
+    if nodes.is_none() && seconds.is_none() {
+        end_at_a_panic(replay.clone(), telling.json);
+        let verdict = scenarios::run(scenario, seed, bug, options);
+        return tell(&verdict, scenario, seed, &replay, telling);
+    }
+    let Some(mut plan) = scenario.plan(seed) else {
+        eprintln!("{} draws as it goes: it takes neither --nodes nor --seconds", scenario.name());
+        return ExitCode::from(2);
+    };
+    plan.bug = bug;
+    if let Some(nodes) = nodes {
+        plan.nodes = usize::from(nodes);
+        replay.push_str(&format!(" --nodes {nodes}"));
+    }
+    if let Some(seconds) = seconds {
+        plan.work_ms = seconds * 1000;
+        plan.faults.retain(|planned| planned.at_ms < seconds * 1000);
+        replay.push_str(&format!(" --seconds {seconds}"));
+    }
+    end_at_a_panic(replay.clone(), telling.json);
+    tell(&scenarios::run_plan(&plan, options), scenario, seed, &replay, telling)
+}
+
+fn replay(file: &Path, telling: &Telling) -> ExitCode {
+    let read = std::fs::read_to_string(file).map_err(|error| error.to_string());
+    let plan: plan::Plan = match read.and_then(|text| serde_json::from_str(&text).map_err(|e| e.to_string()))
+    {
+        Ok(plan) => plan,
+        Err(error) => {
+            eprintln!("{}: {error}", file.display());
+            return ExitCode::from(2);
+        }
+    };
+    if plan.bug.is_some_and(|bug| !bug.can_be_planted()) {
+        eprintln!("bugs are compiled out of this build: use the profile ci or dev");
+        return ExitCode::from(2);
+    }
+    let command = format!("weir-sim replay {} --trace", file.display());
+    end_at_a_panic(command.clone(), telling.json);
+    let verdict = scenarios::run_plan(&plan, Options { echo: telling.trace, brief: false });
+    tell(&verdict, plan.scenario, plan.seed, &command, telling)
+}
+
+/// A panic anywhere in a node is a violation, and the end of the run: say so, and how to see it again.
+fn end_at_a_panic(replay: String, json: bool) {
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.to_string().replace('\n', " ");
+        let report = format!(
+            "violation: {NOTHING_PANICS}\n  must hold: {}\n  but: {text}\n",
+            invariants::in_words(NOTHING_PANICS)
+        );
+        if json {
+            let seen = runs::Seen { invariant: NOTHING_PANICS.to_owned(), text };
+            let told = runs::Told {
+                violations: vec![seen],
+                simulated_ms: 0,
+                coverage: coverage::Coverage::default(),
+                report,
+            };
+            println!("{}", serde_json::to_string(&told).unwrap_or_default());
+        } else {
+            println!("{report}{}\nreplay: {replay}", std::backtrace::Backtrace::force_capture());
+        }
+        std::process::exit(1);
+    }));
+}
+
+fn tell(verdict: &Verdict, scenario: Scenario, seed: u64, replay: &str, telling: &Telling) -> ExitCode {
+    if let Some(path) = &telling.trace_file
+        && let Err(error) = save(path, verdict)
+    {
+        eprintln!("{}: {error}", path.display());
+        return ExitCode::from(2);
+    }
+    if telling.json {
+        println!("{}", serde_json::to_string(&runs::Told::of(verdict)).unwrap_or_default());
+    } else {
+        verdict.print(scenario, seed, replay);
+    }
+    if verdict.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) }
+}
+
+/// Writes the timeline to a file.
+fn save(path: &Path, verdict: &Verdict) -> std::io::Result<()> {
+    let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
+    for line in &verdict.lines {
+        writeln!(file, "{line}")?;
+    }
+    for violation in &verdict.violations {
+        writeln!(file, "violation: {violation}")?;
+    }
+    file.flush()
 }

@@ -4,7 +4,7 @@
 
 use std::{ops::Range, path::Path, process::ExitCode};
 
-use crate::{explore, scenarios::Scenario};
+use crate::{runs, scenarios::Scenario};
 
 pub(crate) fn meta(scenario: Scenario, seeds: Range<u64>) -> ExitCode {
     for seed in seeds {
@@ -46,7 +46,7 @@ fn twice(scenario: Scenario, seed: u64) -> Result<usize, Difference> {
 }
 
 fn timeline(scenario: Scenario, seed: u64, path: &Path) -> Result<String, String> {
-    let output = explore::one_seed(scenario, seed, None)
+    let output = runs::one_seed(scenario, seed, None)
         .and_then(|mut command| command.arg("--trace-file").arg(path).output())
         .map_err(|error| format!("cannot run: {error}"))?;
     std::fs::read_to_string(path).map_err(|error| {

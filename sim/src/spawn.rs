@@ -2,7 +2,12 @@
 //! once, since the simulated disk never blocks, and the log writer's loop is a task that takes
 //! its time before each step, as a disk would.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, Waker},
+};
 
 use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
 use weir_env::{BoxFuture, Job, Next, Spawn, TaskHandle, Wake, WriterLoop, time};
@@ -29,36 +34,98 @@ impl weir_env::Rng for SimRng {
     }
 }
 
+/// What the world may change about a running node: shared by the node's tasks and the world.
+#[derive(Clone, Default)]
+pub(crate) struct Controls(Arc<Mutex<Held>>);
+
+#[derive(Default)]
+struct Held {
+    frozen: bool,
+    /// Tasks that wanted to run meanwhile.
+    waiting: Vec<Waker>,
+    /// Upper bound of the time before a step of the log writer, in milliseconds.
+    disk_delay_ms_max: u64,
+}
+
+impl Controls {
+    /// Lets no task of the node run any more, as SIGSTOP does. (Those that libraries started run on, with nobody to
+    /// talk to.)
+    pub(crate) fn freeze(&self) {
+        lock(&self.0).frozen = true;
+    }
+
+    /// Lets the node's tasks go on.
+    pub(crate) fn thaw(&self) {
+        let waiting = {
+            let mut held = lock(&self.0);
+            held.frozen = false;
+            std::mem::take(&mut held.waiting)
+        };
+        for task in waiting {
+            task.wake();
+        }
+    }
+
+    pub(crate) fn set_disk_delay(&self, ms_max: u64) {
+        lock(&self.0).disk_delay_ms_max = ms_max;
+    }
+
+    pub(crate) fn disk_delay(&self) -> u64 {
+        lock(&self.0).disk_delay_ms_max
+    }
+}
+
+/// A task that can be made to stand still.
+struct Freezable<F> {
+    inner: F,
+    controls: Controls,
+}
+
+impl<F: Future<Output = ()> + Unpin> Future for Freezable<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        {
+            let mut held = lock(&self.controls.0);
+            if held.frozen {
+                held.waiting.push(cx.waker().clone());
+                return Poll::Pending;
+            }
+        }
+        Pin::new(&mut self.inner).poll(cx)
+    }
+}
+
 /// Starts work on the simulated node's runtime.
 pub(crate) struct SimSpawn {
     pub(crate) rng: SimRng,
-    /// Upper bound of the time before a step of the log writer, in milliseconds.
-    pub(crate) disk_delay_ms_max: u64,
+    pub(crate) controls: Controls,
 }
 
 impl Spawn for SimSpawn {
     fn spawn(&self, _name: &'static str, future: BoxFuture<'static, ()>) -> TaskHandle {
-        TaskHandle::new(tokio::spawn(future))
+        TaskHandle::new(tokio::spawn(Freezable { inner: future, controls: self.controls.clone() }))
     }
 
     fn blocking(&self, _name: &'static str, job: Job) {
         job();
     }
 
-    fn writer(&self, _name: &'static str, mut body: Box<dyn WriterLoop>, wake: Arc<Wake>) {
-        let (rng, delay_ms_max) = (self.rng.clone(), self.disk_delay_ms_max);
-        tokio::spawn(async move {
+    fn writer(&self, name: &'static str, mut body: Box<dyn WriterLoop>, wake: Arc<Wake>) {
+        let (rng, controls) = (self.rng.clone(), self.controls.clone());
+        let steps = async move {
             loop {
                 match body.step() {
                     Next::Again => tokio::task::yield_now().await,
                     Next::Wait(timeout) => wake.wait(timeout).await,
                     Next::End => return,
                 }
-                let delay_ms = rng.below(delay_ms_max + 1);
+                let delay_ms = rng.below(controls.disk_delay() + 1);
                 if delay_ms > 0 {
                     time::sleep(time::Duration::from_millis(delay_ms)).await;
                 }
             }
-        });
+        };
+        self.spawn(name, Box::pin(steps));
     }
 }

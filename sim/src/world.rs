@@ -4,6 +4,7 @@
 //! steps it, and between steps kills nodes, cuts their power and starts them again.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     future::Future,
     sync::{
         Arc, Mutex,
@@ -17,9 +18,10 @@ use weir_env::Env;
 
 use crate::{
     clock::{EPOCH_MS, SimClock},
-    disk::{SimDisk, medium::lock},
+    disk::{Point, SimDisk, medium::lock},
+    faults::Loss,
     net::{Grid, Power, SimNet},
-    spawn::{SimRng, SimSpawn},
+    spawn::{Controls, SimRng, SimSpawn},
     trace::Trace,
 };
 
@@ -33,6 +35,9 @@ pub(crate) struct Node {
     /// Added to its wall clock, in milliseconds.
     skew_ms: Arc<AtomicI64>,
     power: Power,
+    pub(crate) controls: Controls,
+    /// The disk delay when nothing is wrong, in milliseconds.
+    disk_delay_ms_max: u64,
     /// An ordered mid-operation stop cuts the power (or else only kills the process).
     halt_cuts_power: bool,
     /// Why its software ended by itself.
@@ -51,7 +56,24 @@ pub(crate) struct World {
     clients: Vec<String>,
     seed: u64,
     traffic_marked: Duration,
-    held: bool,
+    latency_ms_max: u64,
+    /// Cuts by number: directed links and what happens to messages there.
+    cuts: BTreeMap<u64, (BTreeSet<(String, String)>, Loss)>,
+    next_cut: u64,
+    /// What each link was last set to.
+    links: BTreeMap<(String, String), Link>,
+    /// Where ordered stops happened, since asked last: node, with power or not, point.
+    pub(crate) stops: Vec<(usize, bool, Point)>,
+}
+
+/// How two hosts are connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Link {
+    Whole,
+    /// Messages wait, in both directions.
+    Held,
+    /// Messages are lost: from the first to the second, from the second to the first.
+    Lossy(bool, bool),
 }
 
 impl World {
@@ -81,7 +103,11 @@ impl World {
             clients: Vec::new(),
             seed,
             traffic_marked: Duration::ZERO,
-            held: false,
+            latency_ms_max,
+            cuts: BTreeMap::new(),
+            next_cut: 0,
+            links: BTreeMap::new(),
+            stops: Vec::new(),
         }
     }
 
@@ -94,12 +120,15 @@ impl World {
         let disk = SimDisk::new(self.derived_seed());
         let skew_ms = Arc::new(AtomicI64::new(0));
         let rng = SimRng::new(self.derived_seed());
+        let disk_delay_ms_max = self.rng.random_range(0..=3);
+        let controls = Controls::default();
+        controls.set_disk_delay(disk_delay_ms_max);
         let env = Env {
             clock: Arc::new(SimClock { skew_ms: skew_ms.clone(), trace: self.trace.clone() }),
             net: Arc::new(SimNet { grid: self.grid.clone(), disk: disk.clone(), trace: self.trace.clone() }),
             disk: Arc::new(disk.clone()),
             rng: Arc::new(rng.clone()),
-            spawn: Arc::new(SimSpawn { rng, disk_delay_ms_max: self.rng.random_range(0..=3) }),
+            spawn: Arc::new(SimSpawn { rng, controls: controls.clone() }),
         };
         let ended = Arc::new(Mutex::new(None));
         let end_slot = ended.clone();
@@ -120,11 +149,26 @@ impl World {
             disk,
             skew_ms,
             power: Power::On,
+            controls,
+            disk_delay_ms_max,
             halt_cuts_power: false,
             ended,
             starts: 1,
         });
         index
+    }
+
+    /// The edges of a process that looks into a disk.
+    pub(crate) fn bare_env(&mut self, disk: SimDisk) -> Env {
+        let rng = SimRng::new(self.derived_seed());
+        let controls = Controls::default();
+        Env {
+            clock: Arc::new(SimClock { skew_ms: Arc::default(), trace: self.trace.clone() }),
+            net: Arc::new(SimNet { grid: self.grid.clone(), disk: disk.clone(), trace: self.trace.clone() }),
+            disk: Arc::new(disk),
+            rng: Arc::new(rng.clone()),
+            spawn: Arc::new(SimSpawn { rng, controls }),
+        }
     }
 
     /// Adds a host that runs `future`, whose end counts for [`Self::step`].
@@ -151,6 +195,12 @@ impl World {
         for index in 0..self.nodes.len() {
             if self.nodes[index].disk.halted() {
                 self.nodes[index].ended.lock().map(|mut end| end.take()).ok();
+                if let Some(point) = self.nodes[index].disk.take_halt_point() {
+                    let power = self.nodes[index].halt_cuts_power;
+                    let name = &self.nodes[index].name;
+                    self.trace.line(name, format_args!("stops at {} {}", point.0, point.1));
+                    self.stops.push((index, power, point));
+                }
                 if self.nodes[index].halt_cuts_power {
                     self.power_off(index);
                 } else {
@@ -162,6 +212,8 @@ impl World {
             if let Some(end) = end {
                 let node = &mut self.nodes[index];
                 self.trace.line(&node.name, format_args!("software ended: {end}"));
+                // A process that has ended leaves no task behind.
+                self.sim.crash(node.name.as_str());
                 node.disk.process_died();
                 node.power = Power::Killed;
                 self.grid.set(&node.name, Power::Killed);
@@ -193,16 +245,14 @@ impl World {
 
     /// Cuts the node's power: unsynced bytes are lost, nobody is told.
     pub(crate) fn power_off(&mut self, index: usize) {
-        let name = self.nodes[index].name.clone();
-        self.trace.line(&name, "power off");
-        for other in self.others(index) {
-            self.sim.partition(name.as_str(), other.as_str());
-        }
-        self.sim.crash(name.as_str());
         let node = &mut self.nodes[index];
-        node.disk.power_lost();
+        let name = node.name.clone();
         node.power = Power::Off;
         self.grid.set(&name, Power::Off);
+        self.trace.line(&name, "power off");
+        self.set_links();
+        self.sim.crash(name.as_str());
+        self.nodes[index].disk.power_lost();
     }
 
     /// Stops the node in the middle of what its disk is doing, after `changes` more changes.
@@ -216,41 +266,140 @@ impl World {
 
     /// Starts the node's software again on the same disk.
     pub(crate) fn start(&mut self, index: usize) {
-        let name = self.nodes[index].name.clone();
-        if self.nodes[index].power == Power::Off {
-            for other in self.others(index) {
-                self.sim.repair(name.as_str(), other.as_str());
-            }
-        }
         let node = &mut self.nodes[index];
+        let name = node.name.clone();
         node.starts += 1;
         self.trace.line(&name, format_args!("start {}", node.starts));
         node.power = Power::On;
+        node.controls.thaw();
         self.grid.set(&name, Power::On);
+        self.set_links();
         self.sim.bounce(name.as_str());
     }
 
-    /// Holds back every message to and from the node, as a network would that loses and resends.
-    pub(crate) fn hold_node(&mut self, index: usize) {
-        let name = self.nodes[index].name.clone();
-        self.trace.line(&name, "cut off");
-        for other in self.others(index) {
-            self.sim.hold(name.as_str(), other.as_str());
-        }
-        self.held = true;
+    /// Cuts directed links. Answers a number for [`Self::mend`].
+    pub(crate) fn cut(&mut self, links: BTreeSet<(String, String)>, how: Loss) -> u64 {
+        self.next_cut += 1;
+        let shown: Vec<String> = links.iter().map(|(from, to)| format!("{from}>{to}")).collect();
+        self.trace.line("world", format_args!("cut {} ({how:?}): {}", self.next_cut, shown.join(" ")));
+        self.cuts.insert(self.next_cut, (links, how));
+        self.set_links();
+        self.next_cut
     }
 
-    /// Delivers what was held back; nobody is cut off any more.
-    pub(crate) fn unhold_all(&mut self) {
-        if !std::mem::take(&mut self.held) {
-            return;
+    /// Ends a cut.
+    pub(crate) fn mend(&mut self, cut: u64) {
+        if self.cuts.remove(&cut).is_some() {
+            self.trace.line("world", format_args!("cut {cut} is over"));
+            self.set_links();
         }
-        self.trace.line("world", "nobody is cut off");
-        for index in 0..self.nodes.len() {
-            for other in self.others(index) {
-                self.sim.release(self.nodes[index].name.as_str(), other.as_str());
+    }
+
+    /// Ends all cuts.
+    pub(crate) fn mend_all(&mut self) {
+        for cut in self.cuts.keys().copied().collect::<Vec<_>>() {
+            self.mend(cut);
+        }
+    }
+
+    /// Links in both directions between `index` and every other node, or every client host, or both.
+    pub(crate) fn links_of(&self, index: usize, nodes: bool, clients: bool) -> BTreeSet<(String, String)> {
+        let name = &self.nodes[index].name;
+        let others =
+            self.nodes.iter().filter(|_| nodes).map(|node| &node.name).filter(|other| *other != name);
+        let clients = self.clients.iter().filter(|_| clients);
+        others
+            .chain(clients)
+            .flat_map(|other| [(name.clone(), other.clone()), (other.clone(), name.clone())])
+            .collect()
+    }
+
+    fn hosts(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| node.name.clone()).chain(self.clients.iter().cloned()).collect()
+    }
+
+    fn wanted(&self, a: &str, b: &str) -> Link {
+        let off = |host: &str| self.nodes.iter().any(|node| node.name == host && node.power == Power::Off);
+        if off(a) || off(b) {
+            return Link::Lossy(true, true);
+        }
+        let cut = |from: &str, to: &str, wanted: Loss| {
+            let link = (from.to_owned(), to.to_owned());
+            self.cuts.values().any(|(links, how)| *how == wanted && links.contains(&link))
+        };
+        match (cut(a, b, Loss::Lost), cut(b, a, Loss::Lost)) {
+            (false, false) if cut(a, b, Loss::Held) || cut(b, a, Loss::Held) => Link::Held,
+            (false, false) => Link::Whole,
+            (there, back) => Link::Lossy(there, back),
+        }
+    }
+
+    /// Makes the network what power and cuts say.
+    fn set_links(&mut self) {
+        let hosts = self.hosts();
+        for (at, a) in hosts.iter().enumerate() {
+            for b in &hosts[at + 1..] {
+                let wanted = self.wanted(a, b);
+                let link = (a.clone(), b.clone());
+                let before = self.links.insert(link, wanted).unwrap_or(Link::Whole);
+                if before == wanted {
+                    continue;
+                }
+                let (a, b) = (a.as_str(), b.as_str());
+                match before {
+                    Link::Whole => {}
+                    Link::Held => self.sim.release(a, b),
+                    Link::Lossy(..) => self.sim.repair(a, b),
+                }
+                match wanted {
+                    Link::Whole => {}
+                    Link::Held => self.sim.hold(a, b),
+                    Link::Lossy(true, true) => self.sim.partition(a, b),
+                    Link::Lossy(there, back) => {
+                        if there {
+                            self.sim.partition_oneway(a, b);
+                        }
+                        if back {
+                            self.sim.partition_oneway(b, a);
+                        }
+                    }
+                }
             }
         }
+    }
+
+    /// Lets messages take up to this long; `None`: as at the start.
+    pub(crate) fn set_latency(&mut self, ms_max: Option<u64>) {
+        let ms_max = ms_max.unwrap_or(self.latency_ms_max);
+        self.trace.line("world", format_args!("messages take up to {ms_max} ms"));
+        self.sim.set_max_message_latency(Duration::from_millis(ms_max));
+    }
+
+    /// The longest that a message takes when nothing is wrong.
+    pub(crate) fn latency_max(&self) -> Duration {
+        Duration::from_millis(self.latency_ms_max)
+    }
+
+    /// Makes a node's disk slow; `None`: as at the start.
+    pub(crate) fn set_disk_delay(&mut self, index: usize, ms_max: Option<u64>) {
+        let node = &self.nodes[index];
+        let ms_max = ms_max.unwrap_or(node.disk_delay_ms_max);
+        self.trace.line(&node.name, format_args!("its disk takes up to {ms_max} ms a step"));
+        node.controls.set_disk_delay(ms_max);
+    }
+
+    /// Stops a node's tasks and holds its messages back. Answers the cut that does the latter.
+    pub(crate) fn pause(&mut self, index: usize) -> u64 {
+        self.trace.line(&self.nodes[index].name, "stands still");
+        self.nodes[index].controls.freeze();
+        self.cut(self.links_of(index, true, true), Loss::Held)
+    }
+
+    /// Ends a pause.
+    pub(crate) fn resume(&mut self, index: usize, cut: u64) {
+        self.trace.line(&self.nodes[index].name, "goes on");
+        self.nodes[index].controls.thaw();
+        self.mend(cut);
     }
 
     /// Sets the skew of the node's wall clock.
@@ -258,12 +407,6 @@ impl World {
         let node = &self.nodes[index];
         self.trace.line(&node.name, format_args!("wall clock off by {skew_ms} ms"));
         node.skew_ms.store(skew_ms, Ordering::Relaxed);
-    }
-
-    fn others(&self, index: usize) -> Vec<String> {
-        let nodes = self.nodes.iter().enumerate();
-        let nodes = nodes.filter(|(other, _)| *other != index).map(|(_, node)| node.name.clone());
-        nodes.chain(self.clients.iter().cloned()).collect()
     }
 }
 

@@ -56,8 +56,20 @@ pub enum What {
         /// What the entry carries.
         token: Token,
     },
+    /// MULTI, one XADD a token, EXEC.
+    AddAll {
+        /// What the entries carry, in order.
+        tokens: Vec<Token>,
+    },
     /// XREADGROUP with `>`.
     Deliver {
+        /// Index into [`History::groups`].
+        group: u8,
+        /// Number of the consumer.
+        consumer: u16,
+    },
+    /// XREADGROUP NOACK with `>`: nothing becomes pending.
+    Take {
         /// Index into [`History::groups`].
         group: u8,
         /// Number of the consumer.
@@ -70,7 +82,7 @@ pub enum What {
         /// Number of the consumer.
         consumer: u16,
     },
-    /// XAUTOCLAIM.
+    /// XAUTOCLAIM or XCLAIM.
     Claim {
         /// Index into [`History::groups`].
         group: u8,
@@ -107,6 +119,8 @@ pub enum What {
 pub enum Outcome {
     /// XADD's reply.
     Added(Id),
+    /// EXEC's reply, one id an XADD.
+    AddedAll(Vec<Id>),
     /// Entries, in the order of the reply.
     Entries(Vec<(Id, Token)>),
     /// XACK's or WAIT's number.
@@ -115,6 +129,8 @@ pub enum Outcome {
     Refused(String),
     /// UNKNOWN, timeout, lost connection.
     Unknown(String),
+    /// The client closed the connection while it waited; [`Op::ended`] is when.
+    Cut,
 }
 
 /// One call of one client. Times are microseconds since the start of the run.
@@ -128,6 +144,8 @@ pub struct Op {
     pub started: u64,
     /// After the reply was read.
     pub ended: u64,
+    /// The time that the call gave the server (BLOCK, WAIT), in microseconds; 0: none.
+    pub limit: u64,
     /// The call.
     pub what: What,
     /// Its end.
@@ -152,6 +170,17 @@ pub struct LastState {
     pub entries: BTreeMap<Id, Token>,
     /// Per group: every pending entry and its owner.
     pub pending: Vec<BTreeMap<Id, u16>>,
+    /// Per group: how often each pending entry was delivered.
+    pub deliveries: Vec<BTreeMap<Id, u64>>,
+}
+
+/// Time in which answers may be late: something was slow, cut off or down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disturbance {
+    /// Start, microseconds.
+    pub from: u64,
+    /// End, microseconds.
+    pub to: u64,
 }
 
 /// A whole run.
@@ -167,6 +196,14 @@ pub struct History {
     pub ops: Vec<Op>,
     /// When nodes were down.
     pub outages: Vec<Outage>,
+    /// When answers may have been late.
+    pub disturbances: Vec<Disturbance>,
+    /// First words of error replies that this run may bring, beside those of outages.
+    pub expected_errors: Vec<String>,
+    /// How late an answer may be otherwise, microseconds.
+    pub late_max: u64,
+    /// The same of WAIT, which nothing holds up but the way there and back.
+    pub wait_late_max: u64,
     /// Final state, by key.
     pub last: Vec<LastState>,
 }

@@ -7,6 +7,7 @@
 mod clock;
 mod disk;
 mod net;
+pub mod planted;
 mod rng;
 mod spawn;
 mod system;

@@ -13,6 +13,7 @@ use openraft::{BasicNode, ChangeMembers, Config, SnapshotPolicy};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, watch};
 use tonic::Status;
+use weir_env::planted::{Bug, planted};
 use weir_env::{Env, TaskHandle};
 use weir_store::{GroupId, GroupLog, SnapshotStore};
 
@@ -479,7 +480,7 @@ fn config(id: GroupId, timings: RaftTimings, may_lose_tail: bool) -> Result<Conf
         max_in_snapshot_log_to_keep: u64::MAX,
         // A leader that crashed after replicating and before its own sync would come back in the same
         // term without those entries, and reuse their positions for others.
-        enable_leader_restore: Some(false),
+        enable_leader_restore: Some(planted(Bug::LeaderRestore)),
         enable_pre_vote: Some(true),
         // A replica that lost its log's tail in a power loss (possible in the modes that do not sync every
         // batch) is sent that tail again; otherwise the leader would take it for replicated for ever. Who may

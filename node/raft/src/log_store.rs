@@ -13,6 +13,7 @@ use futures_util::{Stream, stream};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{EntryPayload, OptionalSend, RaftLogReader};
 use parking_lot::Mutex;
+use weir_env::planted::{Bug, planted};
 use weir_store::GroupLog;
 
 use crate::propose::Waiting;
@@ -146,7 +147,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
-        self.log.save_vote(wire::encode_vote(vote)).await.map_err(failed)?;
+        if !planted(Bug::VoteInMemory) {
+            self.log.save_vote(wire::encode_vote(vote)).await.map_err(failed)?;
+        }
         *self.durable_vote.lock() = Some(*vote);
         Ok(())
     }
@@ -202,6 +205,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 
     async fn purge(&mut self, upto: LogId) -> Result<(), io::Error> {
-        self.log.purge(position(&upto)).await.map_err(failed)
+        let last = self.log.state().last.filter(|_| planted(Bug::PurgeTooMuch));
+        self.log.purge(last.unwrap_or_else(|| position(&upto))).await.map_err(failed)
     }
 }

@@ -167,6 +167,11 @@ impl NameChange {
     }
 }
 
+/// A file that is kept ready to become a part of the log holds nothing that counts.
+fn is_spare(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("spare-"))
+}
+
 fn is_dir(names: &BTreeMap<PathBuf, Node>, path: &Path) -> bool {
     path.parent().is_none() || matches!(names.get(path), Some(Node::Dir))
 }
@@ -299,6 +304,36 @@ impl Medium {
                 Node::Dir => 0,
             })
             .sum()
+    }
+
+    /// Whether a file that survives a power loss holds `needle` on the platter.
+    pub(crate) fn holds_stably(&self, needle: &[u8]) -> bool {
+        let finder = memchr::memmem::Finder::new(needle);
+        self.stable.iter().any(|(path, node)| match node {
+            Node::File(inode) if !is_spare(path) => finder.find(&lock(inode).stable).is_some(),
+            _ => false,
+        })
+    }
+
+    /// The same files and names, nothing shared.
+    pub(crate) fn copy(&self) -> Self {
+        let names = |view: &BTreeMap<PathBuf, Node>| {
+            let copied = view.iter().map(|(path, node)| {
+                let node = match node {
+                    Node::Dir => Node::Dir,
+                    Node::File(inode) => {
+                        let bytes = lock(inode).live.clone();
+                        let stable = bytes.clone();
+                        let copy = Inode { live: bytes, stable, unsynced: Vec::new() };
+                        Node::File(Arc::new(Mutex::new(copy)))
+                    }
+                };
+                (path.clone(), node)
+            });
+            copied.collect::<BTreeMap<_, _>>()
+        };
+        let live = names(&self.live);
+        Self { stable: live.clone(), live, pending: Vec::new() }
     }
 
     /// Every file by name, for faults that damage one.

@@ -26,9 +26,10 @@ use weir_store::{Durability, GroupId, LogPosition, SnapshotStore, Wal, WalOption
 
 use super::{Options, Verdict};
 use crate::{
-    Bug,
     disk::medium::lock,
+    faults::Loss,
     invariants::one_leader_per_term::Leaders,
+    planted::Bug,
     trace::{Digest, Trace},
     world::World,
 };
@@ -37,7 +38,7 @@ const NODES: u64 = 3;
 const PEER_PORT: u16 = 17_001;
 const GROUP: GroupId = GroupId(1);
 
-pub(super) fn run(seed: u64, options: Options, weak: bool) -> Verdict {
+pub(super) fn run(seed: u64, bug: Option<Bug>, options: Options, weak: bool) -> Verdict {
     let trace = Trace::new(options.echo);
     let mut world = World::new(seed, trace.clone());
     let ledger = Arc::new(Mutex::new(Ledger::default()));
@@ -57,10 +58,10 @@ pub(super) fn run(seed: u64, options: Options, weak: bool) -> Verdict {
         });
     }
     for node in &world.nodes {
-        match options.bug {
+        match bug {
             Some(Bug::Fsync) => node.disk.switch_sync_off(),
             Some(Bug::Boot) => node.disk.hide_boots(),
-            None => {}
+            _ => {}
         }
     }
     let faults = if options.brief { 2 } else { world.rng.random_range(3..10) };
@@ -73,7 +74,7 @@ pub(super) fn run(seed: u64, options: Options, weak: bool) -> Verdict {
     let ledger = lock(&story.ledger);
     violations.extend(ledger.violations.iter().take(10).cloned());
     Verdict {
-        violations,
+        violations: super::sentences("raft_group", story.world.now(), violations),
         lines: trace.lines(),
         digest: trace.digest(),
         simulated: story.world.now(),
@@ -86,6 +87,7 @@ pub(super) fn run(seed: u64, options: Options, weak: bool) -> Verdict {
             ledger.log.len(),
             ledger.restores
         ),
+        coverage: Default::default(),
     }
 }
 
@@ -110,7 +112,7 @@ impl Story {
             self.fault()?;
         }
         self.world.trace.line("world", "no more faults");
-        self.world.unhold_all();
+        self.world.mend_all();
         for node in 0..self.world.nodes.len() {
             self.world.nodes[node].disk.call_off_halt();
             if !self.world.is_up(node) {
@@ -166,7 +168,7 @@ impl Story {
                     self.world.power_off(node);
                 }
             }
-            _ => self.world.hold_node(node),
+            _ => self.cut_off(node),
         }
         self.after_fault(down_ms)
     }
@@ -180,7 +182,7 @@ impl Story {
         let other = (node + self.world.rng.random_range(1..nodes)) % nodes;
         let power = whole && self.world.rng.random_bool(0.8);
         if self.world.rng.random_bool(0.4) {
-            self.world.hold_node(other);
+            self.cut_off(other);
             let alone_ms = self.world.rng.random_range(1..500);
             self.run_for(alone_ms)?;
         }
@@ -201,9 +203,15 @@ impl Story {
         Ok(())
     }
 
+    /// Holds back every message to and from the node, as a network would that loses and resends.
+    fn cut_off(&mut self, node: usize) {
+        let links = self.world.links_of(node, true, true);
+        self.world.cut(links, Loss::Held);
+    }
+
     fn after_fault(&mut self, down_ms: u64) -> Result<(), String> {
         self.run_for(down_ms)?;
-        self.world.unhold_all();
+        self.world.mend_all();
         for node in 0..self.world.nodes.len() {
             self.world.nodes[node].disk.call_off_halt();
             if !self.world.is_up(node) {

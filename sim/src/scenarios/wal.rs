@@ -21,7 +21,7 @@ use crate::{Bug, disk::medium::lock, trace::Trace, world::World};
 const GROUPS: u32 = 4;
 const DIR: &str = "/data/wal";
 
-pub(super) fn run(seed: u64, options: Options) -> Verdict {
+pub(super) fn run(seed: u64, bug: Option<Bug>, options: Options) -> Verdict {
     let trace = Trace::new(options.echo);
     let mut world = World::new(seed, trace.clone());
     let model = Arc::new(Mutex::new(Model::default()));
@@ -32,7 +32,7 @@ pub(super) fn run(seed: u64, options: Options) -> Verdict {
         move |env: Env| drive(env, model.clone(), trace.clone(), driver_seed, segment_bytes)
     };
     let node = world.add_node("n1", boot);
-    if options.bug == Some(Bug::Fsync) {
+    if bug == Some(Bug::Fsync) {
         world.nodes[node].disk.switch_sync_off();
     }
     let lives = world.rng.random_range(4..12);
@@ -52,7 +52,7 @@ pub(super) fn run(seed: u64, options: Options) -> Verdict {
     let model = lock(&model);
     let stats = world.nodes[node].disk.stats();
     Verdict {
-        violations: model.violations.clone(),
+        violations: super::sentences("log", world.now(), model.violations.clone()),
         lines: trace.lines(),
         digest: trace.digest(),
         simulated: world.now(),
@@ -65,6 +65,7 @@ pub(super) fn run(seed: u64, options: Options) -> Verdict {
             stats.syncs,
             if model.refused { ", refused the damage" } else { "" }
         ),
+        coverage: Default::default(),
     }
 }
 

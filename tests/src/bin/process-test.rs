@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use weir_tests::check::{self, Violation};
 use weir_tests::client::ClusterClient;
 use weir_tests::faults::{self, Fault};
-use weir_tests::history::{History, Outcome, What};
+use weir_tests::history::{Disturbance, History, Outcome, What};
 use weir_tests::process::{Cluster, ClusterOptions, weir_binary};
 use weir_tests::report::{self, Phase};
 use weir_tests::workload::{self, Clients, Crowd, Stage};
@@ -137,7 +137,12 @@ async fn run(arguments: &Arguments, seed: u64, dir: &std::path::Path) -> Result<
     let last = workload::read_back(&stage).await.context("reading everything back")?;
 
     let (ops, outages, unreachable) = stage.recorder.take();
-    let history = workload::history(&stage, ops, outages, last);
+    let mut history = workload::history(&stage, ops, outages, last);
+    history.disturbances = phases
+        .iter()
+        .filter(|phase| phase.fault != Fault::Calm)
+        .map(|phase| Disturbance { from: phase.from, to: phase.to })
+        .collect();
     let mut violations = check::check(&history);
     violations.extend(troubles);
     if let Some(path) =

@@ -1,19 +1,21 @@
 //! An answered XADD is there at the end, with the same id and content.
 
-use super::Violation;
-use crate::history::{History, Outcome, What};
+use super::{Violation, adds};
+use crate::history::History;
 
 pub(super) fn check(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     for op in &history.ops {
-        let (What::Add { token }, Outcome::Added(id)) = (&op.what, &op.outcome) else { continue };
-        let now = history.last[usize::from(op.key)].entries.get(id);
-        if now != Some(token) {
-            let key = &history.keys[usize::from(op.key)];
-            let text = format!(
-                "XADD to {key} was answered {id} for token {token}; at the end that id holds {now:?}"
-            );
-            found.push(Violation { invariant: "adds_are_kept", at: op.started, text });
+        for (token, id) in adds(op) {
+            let Some(id) = id else { continue };
+            let now = history.last[usize::from(op.key)].entries.get(&id);
+            if now != Some(&token) {
+                let key = &history.keys[usize::from(op.key)];
+                let text = format!(
+                    "XADD to {key} was answered {id} for token {token}; at the end that id holds {now:?}"
+                );
+                found.push(Violation { invariant: "adds_are_kept", at: op.started, text });
+            }
         }
     }
     found

@@ -8,7 +8,9 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
     let mut taken = HashMap::new();
     let mut found = Vec::new();
     for op in &history.ops {
-        let (What::Deliver { group, consumer }, Outcome::Entries(entries)) = (&op.what, &op.outcome) else {
+        let (What::Deliver { group, consumer } | What::Take { group, consumer }, Outcome::Entries(entries)) =
+            (&op.what, &op.outcome)
+        else {
             continue;
         };
         for (id, _) in entries {

@@ -2,16 +2,22 @@
 
 mod acks_are_final;
 mod adds_are_kept;
+mod answers_are_in_time;
 mod delivered_once;
+mod deliveries_are_counted;
 mod errors_are_expected;
+mod gone_clients_get_nothing;
 mod ids_increase;
+mod noack_leaves_nothing;
 mod nothing_invented;
 mod nothing_skipped;
+mod pipelines_keep_order;
 mod reads_are_fresh;
 mod refusals_did_nothing;
+mod transactions_are_whole;
 mod waits_are_honest;
 
-use crate::history::{History, Id, Op, Outcome};
+use crate::history::{History, Id, Op, Outcome, Token, What};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -32,25 +38,95 @@ impl fmt::Display for Violation {
     }
 }
 
-type Check = fn(&History) -> Vec<Violation>;
+/// A property of every history.
+#[derive(Debug)]
+pub struct Invariant {
+    /// The name of its file.
+    pub name: &'static str,
+    /// What it says.
+    pub words: &'static str,
+    check: fn(&History) -> Vec<Violation>,
+}
+
+const fn invariant(
+    name: &'static str,
+    words: &'static str,
+    check: fn(&History) -> Vec<Violation>,
+) -> Invariant {
+    Invariant { name, words, check }
+}
 
 /// Every invariant, by name.
-pub const ALL: [(&str, Check); 10] = [
-    ("adds_are_kept", adds_are_kept::check),
-    ("acks_are_final", acks_are_final::check),
-    ("delivered_once", delivered_once::check),
-    ("errors_are_expected", errors_are_expected::check),
-    ("ids_increase", ids_increase::check),
-    ("nothing_invented", nothing_invented::check),
-    ("nothing_skipped", nothing_skipped::check),
-    ("reads_are_fresh", reads_are_fresh::check),
-    ("refusals_did_nothing", refusals_did_nothing::check),
-    ("waits_are_honest", waits_are_honest::check),
+pub const ALL: [Invariant; 16] = [
+    invariant(
+        "adds_are_kept",
+        "an answered XADD is there at the end, with its id and content",
+        adds_are_kept::check,
+    ),
+    invariant("acks_are_final", "an acknowledged entry never comes back in its group", acks_are_final::check),
+    invariant(
+        "answers_are_in_time",
+        "a blocked read and a WAIT are answered when their time is up",
+        answers_are_in_time::check,
+    ),
+    invariant(
+        "deliveries_are_counted",
+        "a pending entry's delivery count is the number of its deliveries",
+        deliveries_are_counted::check,
+    ),
+    invariant(
+        "delivered_once",
+        "with `>` an entry goes to one consumer of a group, once",
+        delivered_once::check,
+    ),
+    invariant(
+        "errors_are_expected",
+        "no error but redirects and outages is answered",
+        errors_are_expected::check,
+    ),
+    invariant(
+        "gone_clients_get_nothing",
+        "a reader that closed its connection gets no entry added afterwards",
+        gone_clients_get_nothing::check,
+    ),
+    invariant("ids_increase", "ids of a stream rise in the order of real time", ids_increase::check),
+    invariant(
+        "noack_leaves_nothing",
+        "what was read with NOACK is never pending",
+        noack_leaves_nothing::check,
+    ),
+    invariant("nothing_invented", "only what was added is read, under one id, once", nothing_invented::check),
+    invariant(
+        "nothing_skipped",
+        "every entry is delivered to each group, and pending there until it is acknowledged",
+        nothing_skipped::check,
+    ),
+    invariant(
+        "pipelines_keep_order",
+        "commands of one pipeline take effect in the order in which they were sent",
+        pipelines_keep_order::check,
+    ),
+    invariant(
+        "reads_are_fresh",
+        "a leader's read shows all that was answered or read before, nothing from later, and no holes",
+        reads_are_fresh::check,
+    ),
+    invariant("refusals_did_nothing", "a refused command did nothing", refusals_did_nothing::check),
+    invariant(
+        "transactions_are_whole",
+        "the writes of a transaction are all there, side by side, or not at all",
+        transactions_are_whole::check,
+    ),
+    invariant(
+        "waits_are_honest",
+        "WAIT counts only other nodes that can have the write",
+        waits_are_honest::check,
+    ),
 ];
 
 /// All violations of all invariants, earliest first.
 pub fn check(history: &History) -> Vec<Violation> {
-    let mut found: Vec<Violation> = ALL.iter().flat_map(|(_, check)| check(history)).collect();
+    let mut found: Vec<Violation> = ALL.iter().flat_map(|invariant| (invariant.check)(history)).collect();
     found.sort_by_key(|violation| violation.at);
     found
 }
@@ -64,11 +140,40 @@ fn by_key(history: &History) -> Vec<Vec<&Op>> {
     keys
 }
 
+/// The tokens that a call tried to add, each with its id if that was answered.
+fn adds(op: &Op) -> Vec<(Token, Option<Id>)> {
+    match (&op.what, &op.outcome) {
+        (What::Add { token }, Outcome::Added(id)) => vec![(*token, Some(*id))],
+        (What::Add { token }, _) => vec![(*token, None)],
+        (What::AddAll { tokens }, Outcome::AddedAll(ids)) => {
+            tokens.iter().copied().zip(ids.iter().copied().map(Some)).collect()
+        }
+        (What::AddAll { tokens }, _) => tokens.iter().map(|token| (*token, None)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// When each token was first sent: an idempotent add is sent again under the same one.
+fn first_sent(ops: &[&Op]) -> HashMap<Token, u64> {
+    let mut sent = HashMap::new();
+    for op in ops {
+        for (token, _) in adds(op) {
+            sent.entry(token).and_modify(|at: &mut u64| *at = op.started.min(*at)).or_insert(op.started);
+        }
+    }
+    sent
+}
+
+/// Whether something was slow, cut off or down at any time between the two.
+fn disturbed(history: &History, from: u64, to: u64) -> bool {
+    history.disturbances.iter().any(|time| time.from <= to && from <= time.to)
+}
+
 /// When an acknowledgement of an id may first have taken effect and when one was first answered, by (stream, group, id).
 fn acks(history: &History) -> HashMap<(u16, u8, Id), Acked> {
     let mut acks: HashMap<(u16, u8, Id), Acked> = HashMap::new();
     for op in &history.ops {
-        let crate::history::What::Ack { group, ids } = &op.what else { continue };
+        let What::Ack { group, ids } = &op.what else { continue };
         for &id in ids {
             let ack = acks.entry((op.key, *group, id)).or_default();
             match op.outcome {
@@ -76,7 +181,7 @@ fn acks(history: &History) -> HashMap<(u16, u8, Id), Acked> {
                     ack.answered = Some(ack.answered.map_or(op.ended, |at| at.min(op.ended)));
                     ack.attempts += 1;
                 }
-                Outcome::Unknown(_) => {
+                Outcome::Unknown(_) | Outcome::Cut => {
                     ack.maybe = true;
                     ack.attempts += 1;
                 }
@@ -109,7 +214,7 @@ pub(crate) mod example {
     }
 
     pub(crate) fn op(started: u64, ended: u64, what: What, outcome: Outcome) -> Op {
-        Op { client: 1, key: 0, started, ended, what, outcome }
+        Op { client: 1, key: 0, started, ended, limit: 0, what, outcome }
     }
 
     pub(crate) fn added(started: u64, token: Token, n: u64) -> Op {
@@ -133,6 +238,10 @@ pub(crate) mod example {
                 pending.iter().map(|&(n, c)| (id(n), c)).collect(),
                 entries.iter().map(|&n| (id(n), 9)).collect(),
             ],
+            deliveries: vec![
+                pending.iter().map(|&(n, _)| (id(n), 1)).collect(),
+                entries.iter().map(|&n| (id(n), 1)).collect(),
+            ],
         };
         let mut ops = ops;
         // The other group had everything delivered to consumer 9 at the end and acknowledged none.
@@ -141,6 +250,7 @@ pub(crate) mod example {
             key: 0,
             started: 900,
             ended: 905,
+            limit: 0,
             what: What::Deliver { group: 1, consumer: 9 },
             outcome: Outcome::Entries(entries.iter().map(|&n| (id(n), n)).collect()),
         });
@@ -150,6 +260,10 @@ pub(crate) mod example {
             nodes: 3,
             ops,
             outages: Vec::new(),
+            disturbances: Vec::new(),
+            expected_errors: Vec::new(),
+            late_max: 1_000,
+            wait_late_max: 500,
             last: vec![last],
         }
     }

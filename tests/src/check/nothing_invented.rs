@@ -1,7 +1,7 @@
 //! Whatever is read was added by somebody, under one id only, and is the same for every reader and at the end.
 
-use super::{Violation, by_key};
-use crate::history::{History, Outcome, What};
+use super::{Violation, adds, by_key};
+use crate::history::{History, Outcome};
 use std::collections::{HashMap, HashSet};
 
 pub(super) fn check(history: &History) -> Vec<Violation> {
@@ -10,10 +10,7 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
         let name = &history.keys[key];
         let last = &history.last[key];
         let mut complain = |at, text| found.push(Violation { invariant: "nothing_invented", at, text });
-        let sent: HashSet<_> = ops
-            .iter()
-            .filter_map(|op| if let What::Add { token } = op.what { Some(token) } else { None })
-            .collect();
+        let sent: HashSet<_> = ops.iter().flat_map(|op| adds(op)).map(|(token, _)| token).collect();
         let mut once = HashMap::new();
         for (id, token) in &last.entries {
             if !sent.contains(token) {
@@ -43,7 +40,7 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
 mod tests {
     use super::*;
     use crate::check::example::{good, id, op};
-    use crate::history::Id;
+    use crate::history::{Id, What};
 
     #[test]
     fn an_entry_of_nobody_is_seen() {

@@ -2,7 +2,7 @@
 //! refused XACK's id is still pending unless another attempt took it, and no consumer owns an entry that it got only
 //! from a refused read.
 
-use super::{Violation, acks};
+use super::{Violation, acks, adds};
 use crate::history::{History, Outcome, What};
 use std::collections::{HashMap, HashSet};
 
@@ -10,14 +10,21 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut complain = |at, text| found.push(Violation { invariant: "refusals_did_nothing", at, text });
     let kept: Vec<HashSet<_>> = history.last.iter().map(|last| last.entries.values().collect()).collect();
+    // An idempotent add is sent again under the same token: only what was refused each time did nothing.
+    let mut perhaps = HashSet::new();
+    for op in history.ops.iter().filter(|op| !matches!(op.outcome, Outcome::Refused(_))) {
+        perhaps.extend(adds(op).into_iter().map(|(token, _)| token));
+    }
     for op in &history.ops {
-        let (What::Add { token }, Outcome::Refused(error)) = (&op.what, &op.outcome) else { continue };
-        if kept[usize::from(op.key)].contains(token) {
-            let key = &history.keys[usize::from(op.key)];
-            complain(
-                op.started,
-                format!("{key}: XADD of token {token} was answered {error:?}, yet the entry exists"),
-            );
+        let Outcome::Refused(error) = &op.outcome else { continue };
+        for (token, _) in adds(op) {
+            if kept[usize::from(op.key)].contains(&token) && !perhaps.contains(&token) {
+                let key = &history.keys[usize::from(op.key)];
+                complain(
+                    op.started,
+                    format!("{key}: XADD of token {token} was answered {error:?}, yet the entry exists"),
+                );
+            }
         }
     }
     for ((key, group, id), ack) in acks(history) {
@@ -37,7 +44,7 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
         let who = (op.key, group, consumer);
         match &op.outcome {
             Outcome::Entries(entries) => got.extend(entries.iter().map(|&(id, _)| (who, id))),
-            Outcome::Unknown(_) => _ = unsure.insert(who, op.started),
+            Outcome::Unknown(_) | Outcome::Cut => _ = unsure.insert(who, op.started),
             Outcome::Refused(_) => _ = refused.insert(who, op.started),
             _ => {}
         }
@@ -70,6 +77,8 @@ mod tests {
         let mut history = good();
         history.last[0].entries.insert(id(60), 3);
         assert_eq!(check(&history).len(), 1);
+        history.ops.push(op(200, 205, What::Add { token: 3 }, Outcome::Added(id(60))));
+        assert_eq!(check(&history), [], "sent again");
     }
 
     #[test]

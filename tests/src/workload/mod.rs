@@ -12,6 +12,7 @@ use crate::history::{
 use crate::slots::slot_of;
 use anyhow::{Context, Result, anyhow};
 use rand::{Rng, SeedableRng, rngs::StdRng};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -115,10 +116,18 @@ impl Stage {
     ) -> Option<Outcome> {
         let started = self.recorder.now();
         let fate = client.attempt(&self.keys[key], command).await;
-        self.write_down(number, key, started, what, fate)
+        self.write_down(number, key, started, time_limit(command), what, fate)
     }
 
-    fn write_down(&self, number: u32, key: usize, started: u64, what: What, fate: Fate) -> Option<Outcome> {
+    fn write_down(
+        &self,
+        number: u32,
+        key: usize,
+        started: u64,
+        limit: u64,
+        what: What,
+        fate: Fate,
+    ) -> Option<Outcome> {
         let outcome = match fate {
             Fate::Unreachable => {
                 self.recorder.record_unreachable();
@@ -135,6 +144,7 @@ impl Stage {
             key: u16::try_from(key).expect("few keys"),
             started,
             ended: self.recorder.now(),
+            limit,
             what,
             outcome: outcome.clone(),
         });
@@ -142,7 +152,20 @@ impl Stage {
     }
 }
 
-fn read_outcome(what: &What, reply: &Value) -> Result<Outcome, String> {
+/// The time that a command gives the server, in microseconds: BLOCK's or WAIT's; 0: none.
+pub fn time_limit(command: &[String]) -> u64 {
+    let ms = match command.first().map(String::as_str) {
+        Some("WAIT") => command.get(2),
+        _ => command.iter().position(|word| word == "BLOCK").and_then(|at| command.get(at + 1)),
+    };
+    ms.and_then(|ms| ms.parse::<u64>().ok()).map_or(0, |ms| ms * 1000)
+}
+
+/// What a reply that is no error says about the call.
+///
+/// # Errors
+/// A reply of another shape.
+pub fn read_outcome(what: &What, reply: &Value) -> Result<Outcome, String> {
     match what {
         What::Add { .. } => {
             let id = reply
@@ -151,10 +174,25 @@ fn read_outcome(what: &What, reply: &Value) -> Result<Outcome, String> {
                 .ok_or_else(|| format!("{reply:?}"))?;
             Ok(Outcome::Added(id.parse()?))
         }
-        What::Deliver { .. } | What::Pending { .. } => read_stream_entries(reply).map(Outcome::Entries),
-        What::Claim { .. } => match reply {
-            Value::Array(parts) if parts.len() == 3 => read_entries(&parts[1]).map(Outcome::Entries),
+        What::AddAll { .. } => match reply {
+            Value::Array(ids) => {
+                let id = |id: &Value| std::str::from_utf8(id.bytes()?).ok()?.parse().ok();
+                let ids: Option<Vec<Id>> = ids.iter().map(id).collect();
+                ids.map(Outcome::AddedAll).ok_or_else(|| format!("{reply:?}"))
+            }
             other => Err(format!("{other:?}")),
+        },
+        What::Deliver { .. } | What::Take { .. } | What::Pending { .. } => {
+            read_stream_entries(reply).map(Outcome::Entries)
+        }
+        What::Claim { .. } => match reply {
+            // XAUTOCLAIM wraps what XCLAIM answers bare.
+            Value::Array(parts)
+                if matches!(parts.as_slice(), [Value::Bulk(_), Value::Array(_), Value::Array(_)]) =>
+            {
+                read_entries(&parts[1]).map(Outcome::Entries)
+            }
+            other => read_entries(other).map(Outcome::Entries),
         },
         What::Read { .. } => match reply {
             // XREAD wraps the entries once more than XRANGE.
@@ -258,7 +296,9 @@ pub async fn read_back(stage: &Stage) -> Result<Vec<LastState>> {
         }
         for (group, name) in GROUPS.iter().enumerate() {
             drain(stage, &mut client, number, group).await?;
-            state.pending.push(pending_of(&mut client, key, name).await?);
+            let (owners, counts) = pending_of(&mut client, key, name).await?;
+            state.pending.push(owners);
+            state.deliveries.push(counts);
         }
         last.push(state);
     }
@@ -297,35 +337,37 @@ async fn drain(stage: &Stage, client: &mut ClusterClient, key: usize, group: usi
     }
 }
 
-async fn pending_of(
-    client: &mut ClusterClient,
-    key: &str,
-    group: &str,
-) -> Result<std::collections::BTreeMap<Id, u16>> {
-    let mut pending = std::collections::BTreeMap::new();
+/// Owner and number of deliveries of every pending entry.
+type Owned = (BTreeMap<Id, u16>, BTreeMap<Id, u64>);
+
+async fn pending_of(client: &mut ClusterClient, key: &str, group: &str) -> Result<Owned> {
+    let (mut pending, mut counts) = Owned::default();
     let mut from = Id::ZERO;
     loop {
         let command = line(&["XPENDING", key, group, &from.to_string(), "+", "1000"]);
         let reply = match client.insist(key, &command, Duration::from_secs(60)).await {
-            Err(error) if error.starts_with("NOGROUP") => return Ok(pending),
+            Err(error) if error.starts_with("NOGROUP") => return Ok((pending, counts)),
             other => other.map_err(|e| anyhow!(e))?,
         };
         let Value::Array(rows) = &reply else { return Err(anyhow!("XPENDING {key}: {reply:?}")) };
         if rows.is_empty() {
-            return Ok(pending);
+            return Ok((pending, counts));
         }
         for row in rows {
-            let (id, owner) = pending_row(row).with_context(|| format!("XPENDING {key}: {row:?}"))?;
+            let (id, owner, count) = pending_row(row).with_context(|| format!("XPENDING {key}: {row:?}"))?;
             pending.insert(id, owner);
+            counts.insert(id, count);
             from = id.next();
         }
     }
 }
 
-fn pending_row(row: &Value) -> Option<(Id, u16)> {
+/// A row of XPENDING's long form: id, owner, deliveries. Consumers are named `c` and a number.
+pub fn pending_row(row: &Value) -> Option<(Id, u16, u64)> {
     let Value::Array(row) = row else { return None };
     let text = |at: usize| std::str::from_utf8(row.get(at)?.bytes()?).ok();
-    Some((text(0)?.parse().ok()?, text(1)?.strip_prefix('c')?.parse().ok()?))
+    let Value::Int(count) = row.get(3)? else { return None };
+    Some((text(0)?.parse().ok()?, text(1)?.strip_prefix('c')?.parse().ok()?, u64::try_from(*count).ok()?))
 }
 
 /// Puts a run together for the checker.
@@ -341,6 +383,11 @@ pub fn history(
         nodes: stage.seeds.len(),
         ops,
         outages,
+        disturbances: Vec::new(),
+        expected_errors: Vec::new(),
+        // Clients and nodes share a machine with whatever else runs there.
+        late_max: 2_000_000,
+        wait_late_max: 2_000_000,
         last,
     }
 }

@@ -54,6 +54,7 @@ async fn read(
     command: &[String],
 ) -> Option<Outcome> {
     let started = stage.recorder.now();
+    let limit = super::time_limit(command);
     let fate = client.attempt(&stage.keys[key], command).await;
     let What::Read { from, to, follower } = what else { return None };
     let (mut from, mut to) = (from, to);
@@ -67,5 +68,5 @@ async fn read(
             if backwards { from = edge } else { to = edge }
         }
     }
-    stage.write_down(number, key, started, What::Read { from, to, follower }, fate)
+    stage.write_down(number, key, started, limit, What::Read { from, to, follower }, fate)
 }

@@ -30,7 +30,8 @@ pub(super) async fn run(stage: Arc<Stage>, number: u32, stop: watch::Receiver<bo
             // A connection that broke in between was replaced by a new one, on which WAIT would speak of no write at
             // all; attempt_at says Unreachable or Unknown then, never Done.
             if fate != Fate::Unreachable {
-                stage.write_down(number, key, started, What::Wait { wanted, written }, fate);
+                let limit = u64::from(limit_ms) * 1000;
+                stage.write_down(number, key, started, limit, What::Wait { wanted, written }, fate);
             }
         }
         tokio::time::sleep(Duration::from_millis(30)).await;

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{Notify, watch};
+use weir_env::planted::{Bug, planted};
 use weir_env::time::Instant;
 use weir_raft::{Committed, Fate, GroupStatus, Nonce, SnapshotSink, SnapshotSource, StateMachine};
 use weir_stream::{Batch, Command, Effect, Garbage, Machine, Reply};
@@ -86,7 +87,7 @@ impl Core {
     pub(super) fn may_propose(&self) -> bool {
         self.status.get().is_some_and(|s| {
             let s = s.borrow();
-            s.is_leader && s.ready && s.quorum_alive
+            s.is_leader && (s.ready && s.quorum_alive || planted(Bug::NoReadIndex))
         })
     }
 
@@ -171,6 +172,10 @@ impl StateMachine for Applier {
     }
 
     fn settle(&mut self, nonce: Nonce, fate: Fate) {
+        #[cfg(debug_assertions)]
+        if fate == Fate::NotDone {
+            super::planted::answer_done(&self.core, nonce);
+        }
         let answer: fn() -> Answer = match fate {
             Fate::NotDone => || Answer::Moved,
             Fate::Unknown => || Answer::Unknown,
@@ -222,13 +227,20 @@ impl Applier {
             }
             None => (Arc::new(decode(index, payload)), Vec::new()),
         };
+        let unordered = planted(Bug::UnorderedApply) && waiting.is_empty();
+        let stamp = match planted(Bug::ClockInApply) {
+            true => weir_stream::Stamp { now_ms: self.core.clock.now_ms() },
+            false => batch.stamp,
+        };
         let mut waiting = waiting.into_iter();
         let began = Instant::now();
         let mut state = self.core.lock();
-        for command in &batch.commands {
+        let count = batch.commands.len();
+        for place in 0..count {
+            let command = &batch.commands[if unordered { count - 1 - place } else { place }];
             let client = waiting.next();
             let listens = client.as_ref().is_some_and(Waiting::listens);
-            let outcome = state.machine.apply(batch.stamp, command, listens);
+            let outcome = state.machine.apply(stamp, command, listens);
             for effect in outcome.effects {
                 match effect {
                     Effect::Wake(key) => {

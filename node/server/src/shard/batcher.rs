@@ -11,6 +11,7 @@ use super::in_flight::Proposal;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use weir_env::planted::{Bug, planted};
 use weir_env::time::Instant;
 use weir_raft::{Group, Nonce, ProposeError};
 use weir_stream::{AddId, Batch, Command, Op, Stamp};
@@ -155,13 +156,13 @@ impl Batcher {
             let one = Waiting { park, ticket, sender, _charge: charge };
             if !serving {
                 one.answer(Answer::Moved);
-            } else if !one.listens() && matches!(command, Command::Xreadgroup(_)) {
+            } else if !one.listens() && command.group_read().is_some() && !planted(Bug::ServeTheGone) {
                 // Its client closed the connection: delivering to it would strand entries in the PEL. Whoever
                 // stands behind it may have what it was woken for.
-                if let Command::Xreadgroup(request) = command
+                if let Some((request, _)) = command.group_read()
                     && request.woken
                 {
-                    self.core.wake(&request.keys.into_iter().map(|(key, _)| key).collect());
+                    self.core.wake(&request.keys.iter().map(|(key, _)| key.clone()).collect());
                 }
             } else {
                 commands.push(command);
@@ -174,6 +175,8 @@ impl Batcher {
         let nonce = Nonce(self.next_nonce);
         self.next_nonce += 1;
         let batch = Arc::new(Batch { stamp: Stamp { now_ms: self.core.clock.stamp_ms() }, commands });
+        #[cfg(debug_assertions)]
+        super::planted::answer_early(&self.core, &batch, &mut waiting);
         let payload = batch.encode();
         let metrics = &self.core.metrics;
         metrics.batch_commands.record(batch.commands.len() as u64);

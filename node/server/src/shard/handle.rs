@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use tokio::sync::{mpsc, oneshot};
+use weir_env::planted::{Bug, planted};
 use weir_env::time::Instant;
 use weir_stream::{Command, Machine, Query, Reply};
 
@@ -93,7 +94,9 @@ impl Future for Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if let Some((shard, ticket)) = self.parked.take() {
+        if let Some((shard, ticket)) = self.parked.take()
+            && !planted(Bug::ServeTheGone)
+        {
             self.receiver.close();
             shard.core.lock().waiters.forget(ticket);
         }
@@ -264,7 +267,10 @@ impl ShardHandle {
             status.borrow_and_update();
             let leads = self.leads();
             if leads {
-                proven = proven.max(group.matched().iter().filter(|(_, matched)| *matched >= index).count());
+                let sent = planted(Bug::WaitCountsUnsynced);
+                let others = group.matched();
+                let holding = others.iter().filter(|(_, matched)| *matched >= index || sent).count();
+                proven = proven.max(holding + usize::from(planted(Bug::WaitCountsSelf)));
             }
             if proven >= wanted || !leads {
                 return proven;

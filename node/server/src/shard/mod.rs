@@ -22,6 +22,8 @@ pub mod batcher;
 pub mod duties;
 pub mod handle;
 pub mod in_flight;
+#[cfg(debug_assertions)]
+mod planted;
 pub mod reader;
 pub mod snapshots;
 pub mod stamp_clock;

@@ -33,7 +33,13 @@ pub(super) fn sink() -> Box<dyn SnapshotSink> {
 pub(super) fn finish(sink: Box<dyn SnapshotSink>) -> Result<Machine, String> {
     let sink: Box<dyn std::any::Any> = sink;
     match sink.downcast::<Sink>() {
-        Ok(sink) => sink.0.finish().map_err(|e| e.to_string()),
+        Ok(sink) => {
+            #[cfg_attr(not(debug_assertions), expect(unused_mut))]
+            let mut machine = sink.0.finish().map_err(|e| e.to_string())?;
+            #[cfg(debug_assertions)]
+            super::planted::forget(&mut machine);
+            Ok(machine)
+        }
         Err(_) => Err("a sink of another kind was handed back".to_owned()),
     }
 }

@@ -8,6 +8,7 @@ use super::batcher::Submission;
 use super::handle::{Answer, Park, Unblock};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
+use weir_env::planted::{Bug, planted};
 use weir_env::time::Instant;
 use weir_stream::{Command, GroupReady, Key, Machine, Query, Refusal, Reply, Slot, key_slot};
 
@@ -292,9 +293,11 @@ impl Waiters {
     fn make_ready(&mut self, ticket: u64) -> bool {
         let Some(waiter) = self.remove(ticket) else { return false };
         let WaiterKind::Group(command) = waiter.kind else { return false };
-        if waiter.sender.is_closed() {
+        if waiter.sender.is_closed() && !planted(Bug::ServeTheGone) {
             return false;
         }
+        #[cfg(debug_assertions)]
+        let command = super::planted::with_noack_forgotten(command);
         self.ready.push(Submission {
             command: command.woken(),
             park: Some(waiter.park),

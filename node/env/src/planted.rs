@@ -1,0 +1,55 @@
+//! Bugs that the simulator plants in a running server, to show that its checks see them.
+//!
+//! Builds without debug assertions, release builds among them, have none of this: [`planted`] is `false` there.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// A bug, named by what goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Bug {
+    /// A write is answered before a majority has it.
+    ReplyBeforeCommit = 1,
+    /// Apply takes the time from the node's clock.
+    ClockInApply,
+    /// Apply goes through a batch in an order of the node's own.
+    UnorderedApply,
+    /// WAIT counts the node that answers.
+    WaitCountsSelf,
+    /// WAIT counts nodes that were sent the write.
+    WaitCountsUnsynced,
+    /// Leader reads take no quorum round.
+    NoReadIndex,
+    /// Pending lists are left out of snapshots.
+    SnapshotWithoutPending,
+    /// What streams remember of idempotent adds is left out of snapshots.
+    SnapshotWithoutDedup,
+    /// Votes are not written down.
+    VoteInMemory,
+    /// Recovery takes a torn batch for whole.
+    TornTail,
+    /// A parked reader is served after its client has gone.
+    ServeTheGone,
+    /// A leader that restarts goes on leading its term.
+    LeaderRestore,
+    /// A parked reader's NOACK is forgotten.
+    ForgetNoack,
+    /// The log is purged beyond the snapshot.
+    PurgeTooMuch,
+    /// An old leader answers done for what another entry overwrote.
+    DoneThoughOverwritten,
+}
+
+static PLANTED: AtomicU8 = AtomicU8::new(0);
+
+/// Plants `bug` in this process, or takes it out. `false` where bugs are compiled out.
+pub fn plant(bug: Option<Bug>) -> bool {
+    PLANTED.store(bug.map_or(0, |bug| bug as u8), Ordering::Relaxed);
+    cfg!(debug_assertions)
+}
+
+/// Whether `bug` is planted.
+#[inline]
+pub fn planted(bug: Bug) -> bool {
+    cfg!(debug_assertions) && PLANTED.load(Ordering::Relaxed) == bug as u8
+}
