@@ -90,6 +90,37 @@ pub enum Command {
     /// WATCH .. MULTI .. EXEC: as [`Command::Exec`], or nothing and a nil array if a key has another version than the
     /// one that [`Query::Versions`] showed.
     ExecWatched { watched: Vec<(Key, u64)>, ops: Vec<Op> },
+    /// COPY. 1 or 0.
+    Copy { from: Key, to: Key, replace: bool },
+    /// Any change of one string that depends on what it was.
+    EditString { key: Key, edit: StringEdit },
+    /// MSET; MSETNX and SETNX (1 or 0): all or none.
+    SetMany { pairs: Vec<(Key, Bytes)>, only_if_absent: bool },
+}
+
+/// A change of a string.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "a variant's line says what its fields are")]
+pub enum StringEdit {
+    /// APPEND. Answers the new length.
+    Append(Bytes),
+    /// SETRANGE. Answers the new length.
+    SetRange { offset: u64, value: Bytes },
+    /// INCR, DECR, INCRBY, DECRBY. Answers the new number.
+    Increment(i64),
+    /// GETDEL. Answers the old value.
+    GetDelete,
+    /// GETEX. Answers the value.
+    GetExpire(KeepUntil),
+}
+
+/// What GETEX makes of the end of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KeepUntil {
+    /// PERSIST.
+    Forever,
+    /// EX, PX, EXAT, PXAT.
+    Deadline(ExpireWhen),
 }
 
 impl Command {
@@ -430,6 +461,20 @@ pub enum Query {
     XreadWithin { keys: Vec<(Key, ReadId)>, count: Option<u64>, limits: ReadLimits },
     /// WATCH. Answers the version of each key, 0 without one: a key that was made and went again is as it was.
     Versions { keys: Vec<Key> },
+    /// MGET: nil for what is missing or no string.
+    GetMany { keys: Vec<Key> },
+    /// STRLEN.
+    Strlen { key: Key },
+    /// GETRANGE: negative positions count from the end.
+    GetRange { key: Key, start: i64, end: i64 },
+    /// OBJECT ENCODING; nil without a key.
+    Encoding { key: Key },
+    /// OBJECT REFCOUNT; nil without a key.
+    RefCount { key: Key },
+    /// MEMORY USAGE in bytes, estimated; nil without a key.
+    MemoryUsage { key: Key },
+    /// Part of SCAN: the next cursor (0 at the end), then key and type of about `count` keys from `cursor` on.
+    Scan { cursor: u64, count: u64 },
 }
 
 impl Query {

@@ -2,6 +2,7 @@
 
 use crate::{Command, GroupReadId, Key, Op, Query, ReadId};
 use alloc::boxed::Box;
+use bytes::Bytes;
 use core::slice;
 
 /// Keys in the order in which they were given; a key given twice comes twice.
@@ -15,6 +16,7 @@ enum Inner<'a> {
     Read(slice::Iter<'a, (Key, ReadId)>),
     GroupRead(slice::Iter<'a, (Key, GroupReadId)>),
     Ops(slice::Iter<'a, Op>, Box<Keys<'a>>),
+    Pairs(slice::Iter<'a, (Key, Bytes)>),
     Watched(slice::Iter<'a, (Key, u64)>, slice::Iter<'a, Op>),
 }
 
@@ -37,6 +39,7 @@ impl<'a> Iterator for Keys<'a> {
             Inner::Many(keys) => keys.next(),
             Inner::Read(keys) => keys.next().map(|(key, _)| key),
             Inner::GroupRead(keys) => keys.next().map(|(key, _)| key),
+            Inner::Pairs(pairs) => pairs.next().map(|(key, _)| key),
             Inner::Watched(watched, ops) => match watched.next() {
                 Some((key, _)) => Some(key),
                 None => {
@@ -78,7 +81,9 @@ impl Command {
             | Command::Xackdel { key, .. }
             | Command::Xidmprecord { key, .. }
             | Command::TouchConsumer { key, .. } => Inner::One(key),
-            Command::Rename { from, to, .. } => Inner::Two(from, to),
+            Command::Rename { from, to, .. } | Command::Copy { from, to, .. } => Inner::Two(from, to),
+            Command::EditString { key, .. } => Inner::One(key),
+            Command::SetMany { pairs, .. } => Inner::Pairs(pairs.iter()),
             Command::Del { keys } | Command::ExpireDue { keys } => Inner::Many(keys.iter()),
             Command::ExecWatched { watched, ops } => Inner::Watched(watched.iter(), ops.iter()),
             Command::Exec(ops) => Inner::Ops(ops.iter(), Box::new(Keys(Inner::None))),
@@ -92,7 +97,9 @@ impl Query {
     pub fn keys(&self) -> Keys<'_> {
         Keys(match self {
             Query::Xread { keys, .. } | Query::XreadWithin { keys, .. } => Inner::Read(keys.iter()),
-            Query::Exists { keys } | Query::Versions { keys } => Inner::Many(keys.iter()),
+            Query::Exists { keys } | Query::Versions { keys } | Query::GetMany { keys } => {
+                Inner::Many(keys.iter())
+            }
             Query::Xlen { key }
             | Query::Xrange { key, .. }
             | Query::Xpending { key, .. }
@@ -100,10 +107,18 @@ impl Query {
             | Query::XinfoGroups { key }
             | Query::XinfoConsumers { key, .. }
             | Query::Get { key }
+            | Query::Strlen { key }
+            | Query::GetRange { key, .. }
+            | Query::Encoding { key }
+            | Query::RefCount { key }
+            | Query::MemoryUsage { key }
             | Query::Type { key }
             | Query::Ttl { key, .. }
             | Query::Dump { key } => Inner::One(key),
-            Query::CountKeysInSlot { .. } | Query::GetKeysInSlot { .. } | Query::KeyCount => Inner::None,
+            Query::CountKeysInSlot { .. }
+            | Query::GetKeysInSlot { .. }
+            | Query::KeyCount
+            | Query::Scan { .. } => Inner::None,
         })
     }
 }

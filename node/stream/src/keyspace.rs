@@ -220,6 +220,11 @@ impl Keyspace {
         core::mem::replace(self, Keyspace { version: self.version, ..Keyspace::default() })
     }
 
+    /// Memory of a key and its value in bytes, estimated.
+    pub(crate) fn memory_of(&self, key: &[u8]) -> Option<u64> {
+        self.get(key).map(|item| item.stats(key).memory_bytes)
+    }
+
     /// The version of a key, 0 without one.
     pub(crate) fn version_of(&self, key: &[u8]) -> u64 {
         self.get(key).map_or(0, |item| item.version)

@@ -53,6 +53,7 @@ pub use garbage::Garbage;
 pub use keys::Keys;
 pub use machine::{Answer, GroupReady, GroupStats, Machine, Stats, StreamStats};
 pub use outcome::{Effect, Outcome};
+pub use read::scan_position;
 pub use reply::{Entries, EntryRef, FieldIter, Refusal, Reply};
 pub use slot::{SLOT_COUNT, Slot, SlotRange, key_slot};
 pub use snapshot::{Restore, RestoreError, Snapshot};

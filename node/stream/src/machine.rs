@@ -152,6 +152,9 @@ impl Machine {
             }
             Command::Del { keys } => self.del(unit, keys),
             Command::Set(set) => self.set(unit, set),
+            Command::EditString { key, edit } => self.edit_string(unit, key, edit),
+            Command::SetMany { pairs, only_if_absent } => self.set_many(unit, pairs, *only_if_absent),
+            Command::Copy { from, to, replace } => self.copy(unit, from, to, *replace),
             Command::Rename { from, to, only_if_absent } => self.rename(unit, from, to, *only_if_absent),
             Command::Expire { key, when, condition } => self.expire(unit, key, *when, *condition),
             Command::Persist { key } => self.persist(key),
@@ -239,6 +242,13 @@ impl Machine {
             Query::XinfoGroups { key } => self.xinfo_groups(key),
             Query::XinfoConsumers { key, group } => self.xinfo_consumers(now_ms, key, group),
             Query::Get { key } => self.get(key),
+            Query::GetMany { keys } => Ok(self.get_many(keys)),
+            Query::Strlen { key } => Ok(int(self.string(key)?.map_or(0, |value| value.len() as u64))),
+            Query::GetRange { key, start, end } => self.get_range(key, *start, *end),
+            Query::Encoding { key } => Ok(self.encoding(key)),
+            Query::RefCount { key } => Ok(self.keyspace.get(key).map_or(Reply::NilBulk, |_| Reply::Int(1))),
+            Query::MemoryUsage { key } => Ok(self.keyspace.memory_of(key).map_or(Reply::NilBulk, int)),
+            Query::Scan { cursor, count } => Ok(self.scan(now_ms, *cursor, *count)),
             Query::Exists { keys } => Ok(self.exists(keys)),
             Query::Versions { keys } => {
                 let versions = keys.iter().map(|key| int(self.keyspace.version_of(key)));

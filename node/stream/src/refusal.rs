@@ -102,6 +102,18 @@ impl Refusal {
         Refusal::Text(format!("ERR invalid expire time in '{command}' command"))
     }
 
+    pub(crate) fn not_an_integer() -> Refusal {
+        Self::fixed("ERR value is not an integer or out of range")
+    }
+
+    pub(crate) fn increment_overflows() -> Refusal {
+        Self::fixed("ERR increment or decrement would overflow")
+    }
+
+    pub(crate) fn string_too_long() -> Refusal {
+        Self::fixed("ERR string exceeds maximum allowed size (proto-max-bulk-len)")
+    }
+
     pub(crate) fn wrong_arity(command: &str) -> Refusal {
         Refusal::Text(format!("ERR wrong number of arguments for '{command}' command"))
     }

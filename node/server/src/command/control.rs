@@ -1,6 +1,6 @@
 //! What the node answers itself, without a shard's log.
 
-use super::{ClientCall, Control, error, glob};
+use super::{ClientCall, Control, error, glob, scan};
 use crate::cluster;
 use crate::config::Durability;
 use crate::info;
@@ -69,6 +69,9 @@ pub(crate) async fn later(node: Arc<Node>, call: Control, written: Written) -> (
         Control::Info(sections) => bulk(info::info(&node, &sections)),
         Control::Cluster(args) => cluster::execute(&node, &args).await,
         Control::DbSize => db_size(&node).await,
+        Control::Scan(call) => scan::scan(&node, &call).await,
+        Control::Keys(pattern) => scan::keys(&node, &pattern).await,
+        Control::RandomKey => scan::random_key(&node).await,
         Control::Flush => return flush(&node).await,
         Control::Wait { replicas, timeout } => {
             let ends = Ends::at(deadline(timeout));

@@ -1,7 +1,16 @@
-//! Patterns as `CONFIG GET` and `COMMAND LIST` take them: `*`, `?`, `[a-z]`, `[^a]`, `\x`.
+//! Patterns as `SCAN`, `CONFIG GET` and `COMMAND LIST` take them: `*`, `?`, `[a-z]`, `[^a]`, `\x`.
 
 /// Whether all of `text` fits `pattern`; letters fit whatever their case.
 pub fn fits(pattern: &[u8], text: &[u8]) -> bool {
+    matches(&pattern.to_ascii_lowercase(), &text.to_ascii_lowercase())
+}
+
+/// Whether all of `key` fits `pattern`, letter for letter.
+pub fn fits_key(pattern: &[u8], key: &[u8]) -> bool {
+    matches(pattern, key)
+}
+
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
     // On a mismatch, go back to the last star and let it take one byte more: linear in pattern times text.
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -29,7 +38,7 @@ pub fn fits(pattern: &[u8], text: &[u8]) -> bool {
 
 /// Bytes of the pattern used up by its first element if `byte` fits it.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
-    let same = |a: u8| a.eq_ignore_ascii_case(&byte);
+    let same = |a: u8| a == byte;
     match pattern {
         [] => None,
         [b'?', ..] => Some(1),
@@ -45,9 +54,7 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
                         at += 2;
                     }
                     [low, b'-', high, ..] if *high != b']' => {
-                        let (low, high) =
-                            (low.min(high).to_ascii_lowercase(), low.max(high).to_ascii_lowercase());
-                        fits |= (low..=high).contains(&byte.to_ascii_lowercase());
+                        fits |= (low.min(high)..=low.max(high)).contains(&&byte);
                         at += 3;
                     }
                     [c, ..] => {
@@ -65,7 +72,13 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::fits;
+    use super::{fits, fits_key};
+
+    #[test]
+    fn keys_fit_letter_for_letter() {
+        assert!(fits_key(b"k[a-c]*", b"kbX") && fits_key(b"[c-a]", b"b"));
+        assert!(!fits_key(b"k*", b"Kx") && !fits_key(b"[a-c]", b"B"));
+    }
 
     #[test]
     fn patterns() {

@@ -9,6 +9,7 @@ pub mod introspect;
 pub mod late;
 pub mod parse;
 pub mod reply;
+pub mod scan;
 pub mod syntax;
 pub mod table;
 
@@ -89,6 +90,12 @@ pub enum Control {
     Cluster(Vec<Bytes>),
     /// DBSIZE.
     DbSize,
+    /// SCAN.
+    Scan(ScanCall),
+    /// KEYS.
+    Keys(Bytes),
+    /// RANDOMKEY.
+    RandomKey,
     /// FLUSHALL and FLUSHDB.
     Flush,
     /// TIME.
@@ -131,6 +138,9 @@ impl Control {
             Control::Info(_)
                 | Control::Cluster(_)
                 | Control::DbSize
+                | Control::Scan(_)
+                | Control::Keys(_)
+                | Control::RandomKey
                 | Control::Flush
                 | Control::Wait { .. }
                 | Control::WaitAof { .. }
@@ -139,6 +149,19 @@ impl Control {
                 )
         )
     }
+}
+
+/// SCAN.
+#[derive(Debug)]
+pub struct ScanCall {
+    /// Where to go on; 0 is the beginning.
+    pub cursor: u64,
+    /// MATCH.
+    pub pattern: Option<Bytes>,
+    /// COUNT.
+    pub count: u64,
+    /// TYPE.
+    pub type_name: Option<Bytes>,
 }
 
 /// CLIENT's subcommands.

@@ -85,6 +85,8 @@ pub const ONE: Keys = Keys::Range { first: 1, last: 1, step: 1 };
 pub const SECOND: Keys = Keys::Range { first: 2, last: 2, step: 1 };
 /// Two keys.
 pub const TWO: Keys = Keys::Range { first: 1, last: 2, step: 1 };
+/// Every other argument is a key, from the first on.
+pub const PAIRS: Keys = Keys::Range { first: 1, last: -1, step: 2 };
 /// All arguments are keys.
 pub const ALL: Keys = Keys::Range { first: 1, last: -1, step: 1 };
 

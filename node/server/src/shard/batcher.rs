@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use weir_env::planted::{Bug, planted};
 use weir_env::time::Instant;
 use weir_raft::{Group, Nonce, ProposeError};
-use weir_stream::{AddId, Batch, Command, Op, Stamp};
+use weir_stream::{AddId, Batch, Command, Op, Stamp, StringEdit};
 
 /// A write on its way to a batch.
 pub(super) struct Submission {
@@ -219,6 +219,10 @@ pub(super) fn weight(command: &Command) -> usize {
         }
         Command::Xidmprecord { add, .. } => add.producer.len() + add.iid.len(),
         Command::Set(set) => set.value.len(),
+        Command::EditString {
+            edit: StringEdit::Append(value) | StringEdit::SetRange { value, .. }, ..
+        } => value.len(),
+        Command::SetMany { pairs, .. } => pairs.iter().map(|(_, value)| value.len() + 8).sum(),
         Command::Xdel { ids, .. } => ids.len() * 16,
         Command::Xack { group, ids, .. } => group.len() + ids.iter().map(|id| id.len() + 8).sum::<usize>(),
         Command::Xclaim(claim) => claim.group.len() + claim.consumer.len() + claim.ids.len() * 16,

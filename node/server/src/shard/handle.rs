@@ -297,9 +297,13 @@ impl ShardHandle {
 
 /// Whether a command adds data (refused on a full disk); acks, deletes, trims and reads of a group go on.
 pub(super) fn command_grows(command: &Command) -> bool {
-    use weir_stream::{GroupChange, Op};
+    use weir_stream::{GroupChange, Op, StringEdit};
     match command {
         Command::Xadd(_) | Command::Set(_) | Command::Xidmprecord { .. } => true,
+        Command::Copy { .. } | Command::SetMany { .. } => true,
+        Command::EditString { edit, .. } => {
+            !matches!(edit, StringEdit::GetDelete | StringEdit::GetExpire(_) | StringEdit::Increment(_))
+        }
         Command::WithRefs { command, .. } => command_grows(command),
         Command::Xnack(nack) => nack.force,
         Command::Xgroup { change, .. } => {

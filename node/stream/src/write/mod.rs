@@ -1,10 +1,12 @@
 //! The apply half of each command, one file a command.
 
+mod copy;
 mod expire;
 mod flush;
 mod keys;
 mod set;
 mod slots;
+pub(crate) mod strings;
 mod xack;
 mod xadd;
 mod xautoclaim;

@@ -10,5 +10,6 @@ mod random;
 mod refs;
 mod replicas;
 mod snapshots;
+mod strings;
 mod support;
 mod watch;

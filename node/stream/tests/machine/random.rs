@@ -48,6 +48,17 @@ fn any_idempotent() -> impl Strategy<Value = Idempotent> {
         .prop_map(|(producer, iid)| Idempotent { producer: vec![producer].into(), iid: vec![iid; 9].into() })
 }
 
+fn any_edit() -> impl Strategy<Value = StringEdit> {
+    prop_oneof![
+        Just(StringEdit::Append(Bytes::from_static(b"1"))),
+        (0..9u64).prop_map(|offset| StringEdit::SetRange { offset, value: Bytes::from_static(b"2") }),
+        (-9..9i64).prop_map(StringEdit::Increment),
+        Just(StringEdit::GetDelete),
+        Just(StringEdit::GetExpire(KeepUntil::Forever)),
+        (-5..50i64).prop_map(|ms| StringEdit::GetExpire(KeepUntil::Deadline(ExpireWhen::In(ms)))),
+    ]
+}
+
 fn any_xadd() -> impl Strategy<Value = Command> {
     let id = prop_oneof![
         4 => Just(AddId::Auto),
@@ -215,6 +226,11 @@ pub(crate) fn any_command() -> impl Strategy<Value = Command> {
         1 => (any_key(), any_group(), any_consumer()).prop_map(|(key, group, consumer)| Command::TouchConsumer { key, group, consumer }),
         1 => (any_key(), prop::option::of(1..3u32), prop::option::of(1..9u32)).prop_map(|(key, duration_s, maxsize)| {
             Command::Xcfgset { key, duration_s, maxsize }
+        }),
+        2 => (any_key(), any_key(), any::<bool>()).prop_map(|(from, to, replace)| Command::Copy { from, to, replace }),
+        2 => (any_key(), any_edit()).prop_map(|(key, edit)| Command::EditString { key, edit }),
+        1 => (any_key(), any::<bool>()).prop_map(|(key, only_if_absent)| {
+            Command::SetMany { pairs: vec![(key, Bytes::from_static(b"7"))], only_if_absent }
         }),
         1 => (any_key(), any_idempotent(), any_id()).prop_map(|(key, add, id)| Command::Xidmprecord { key, add, id }),
         1 => (0..6u32, 0..200u32).prop_map(|(stream_node_max_entries, stream_node_max_bytes)| {

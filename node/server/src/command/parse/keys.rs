@@ -114,6 +114,75 @@ pub(crate) fn pexpiretime(args: &[Bytes]) -> Parsed {
     time_left(args, false, true)
 }
 
+pub(crate) fn copy(args: &[Bytes]) -> Parsed {
+    let mut replace = false;
+    let mut at = 3;
+    while let Some(option) = args.get(at) {
+        match args.get(at + 1) {
+            _ if is(option, "REPLACE") => replace = true,
+            Some(db) if is(option, "DB") => {
+                if int(db)? != 0 {
+                    return Err(Refused::from("ERR DB index is out of range"));
+                }
+                at += 1;
+            }
+            _ => return Err(Refused::from(SYNTAX)),
+        }
+        at += 1;
+    }
+    let (from, to) = (args[1].clone(), args[2].clone());
+    if from == to {
+        return Err(Refused::from("ERR source and destination objects are the same"));
+    }
+    Ok(Request::write(Command::Copy { from, to, replace }))
+}
+
+pub(crate) fn object_encoding(args: &[Bytes]) -> Parsed {
+    Ok(Request::read(Query::Encoding { key: args[2].clone() }))
+}
+
+pub(crate) fn object_refcount(args: &[Bytes]) -> Parsed {
+    Ok(Request::read(Query::RefCount { key: args[2].clone() }))
+}
+
+pub(crate) fn object_help(_: &[Bytes]) -> Parsed {
+    help(
+        "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        &[
+            "ENCODING <key>",
+            "    Return the kind of internal representation used in order to store the value",
+            "    associated with a <key>.",
+            "REFCOUNT <key>",
+            "    Return the number of references of the value associated with the specified",
+            "    <key>.",
+            "HELP",
+            "    Print this help.",
+        ],
+    )
+}
+
+pub(crate) fn memory_usage(args: &[Bytes]) -> Parsed {
+    match &args[3..] {
+        [] => {}
+        // The estimate looks at everything, so it takes no samples.
+        [word, samples] if is(word, "SAMPLES") && int(samples)? >= 0 => {}
+        _ => return Err(Refused::from(SYNTAX)),
+    }
+    Ok(Request::read(Query::MemoryUsage { key: args[2].clone() }))
+}
+
+pub(crate) fn memory_help(_: &[Bytes]) -> Parsed {
+    help(
+        "MEMORY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        &[
+            "USAGE <key> [SAMPLES <count>]",
+            "    Return memory in bytes used by <key> and its value.",
+            "HELP",
+            "    Print this help.",
+        ],
+    )
+}
+
 pub(crate) fn dump(args: &[Bytes]) -> Parsed {
     Ok(Request::read(Query::Dump { key: args[1].clone() }))
 }

@@ -1,7 +1,7 @@
 //! The node, the cluster and the command table.
 
 use super::*;
-use crate::command::{Control, introspect};
+use crate::command::{Control, ScanCall, introspect};
 
 fn control(control: Control) -> Parsed {
     Ok(Request::Control(control))
@@ -17,6 +17,32 @@ pub(crate) fn role(_: &[Bytes]) -> Parsed {
 
 pub(crate) fn time(_: &[Bytes]) -> Parsed {
     control(Control::Time)
+}
+
+pub(crate) fn scan(args: &[Bytes]) -> Parsed {
+    let cursor = std::str::from_utf8(&args[1]).ok().and_then(|cursor| cursor.parse().ok());
+    let cursor = cursor.ok_or_else(|| Refused::from("ERR invalid cursor"))?;
+    let mut call = ScanCall { cursor, pattern: None, count: 10, type_name: None };
+    for option in args[2..].chunks(2) {
+        match option {
+            [word, count] if is(word, "COUNT") => {
+                let count = u64::try_from(int(count)?).ok().filter(|count| *count > 0);
+                call.count = count.ok_or_else(|| Refused::from(SYNTAX))?;
+            }
+            [word, pattern] if is(word, "MATCH") => call.pattern = Some(pattern.clone()),
+            [word, name] if is(word, "TYPE") => call.type_name = Some(name.clone()),
+            _ => return Err(Refused::from(SYNTAX)),
+        }
+    }
+    Ok(Request::Control(Control::Scan(call)))
+}
+
+pub(crate) fn keys(args: &[Bytes]) -> Parsed {
+    Ok(Request::Control(Control::Keys(args[1].clone())))
+}
+
+pub(crate) fn randomkey(_: &[Bytes]) -> Parsed {
+    Ok(Request::Control(Control::RandomKey))
 }
 
 pub(crate) fn dbsize(_: &[Bytes]) -> Parsed {

@@ -1,6 +1,6 @@
 //! Rows of keys in general and of plain strings.
 
-use super::KeyUse::{Delete, Overwrite, Read, Update};
+use super::KeyUse::{Delete, Insert, Overwrite, Read, Update};
 use super::*;
 use crate::command::parse::{keys, strings};
 
@@ -139,5 +139,183 @@ pub(super) const ROWS: &[Row] = &[
         "O(1)",
         "Answers the string at a key.",
         "key",
+    ),
+    row("getex", -2, WRITE | FAST, ONE, Update, strings::getex).doc(
+        STRING,
+        "6.2.0",
+        "O(1)",
+        "Answers the string at a key and sets or takes away its end.",
+        "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",
+    ),
+    row("getdel", 2, WRITE | FAST, ONE, Delete, strings::getdel).doc(
+        STRING,
+        "6.2.0",
+        "O(1)",
+        "Answers the string at a key and removes the key.",
+        "key",
+    ),
+    row("getset", 3, WRITE | DENYOOM | FAST, ONE, Update, strings::getset).doc(
+        STRING,
+        "1.0.0",
+        "O(1)",
+        "Sets the string at a key and answers the old one.",
+        "key value",
+    ),
+    row("setnx", 3, WRITE | DENYOOM | FAST, ONE, Insert, strings::setnx).doc(
+        STRING,
+        "1.0.0",
+        "O(1)",
+        "Sets the string at a key that is not there.",
+        "key value",
+    ),
+    row("setex", 4, WRITE | DENYOOM, ONE, Overwrite, strings::setex).doc(
+        STRING,
+        "2.0.0",
+        "O(1)",
+        "Sets the string at a key that ends after some seconds.",
+        "key seconds value",
+    ),
+    row("psetex", 4, WRITE | DENYOOM, ONE, Overwrite, strings::psetex).doc(
+        STRING,
+        "2.6.0",
+        "O(1)",
+        "Sets the string at a key that ends after some milliseconds.",
+        "key milliseconds value",
+    ),
+    row("mget", -2, READONLY | FAST, ALL, Read, strings::mget).doc(
+        STRING,
+        "1.0.0",
+        "O(N), N being the keys",
+        "Answers the strings at keys of one slot.",
+        "key [key ...]",
+    ),
+    row("mset", -3, WRITE | DENYOOM, PAIRS, Overwrite, strings::mset).doc(
+        STRING,
+        "1.0.1",
+        "O(N), N being the keys",
+        "Sets the strings at keys of one slot.",
+        "key value [key value ...]",
+    ),
+    row("msetnx", -3, WRITE | DENYOOM, PAIRS, Insert, strings::msetnx).doc(
+        STRING,
+        "1.0.1",
+        "O(N), N being the keys",
+        "Sets the strings at keys of one slot, if none of them is there.",
+        "key value [key value ...]",
+    ),
+    row("append", 3, WRITE | DENYOOM | FAST, ONE, Insert, strings::append).doc(
+        STRING,
+        "2.0.0",
+        "O(N), N being the length of the string",
+        "Adds to the end of a string and answers its length.",
+        "key value",
+    ),
+    row("strlen", 2, READONLY | FAST, ONE, Read, strings::strlen).doc(
+        STRING,
+        "2.2.0",
+        "O(1)",
+        "Answers the length of a string.",
+        "key",
+    ),
+    row("getrange", 4, READONLY, ONE, Read, strings::getrange).doc(
+        STRING,
+        "2.4.0",
+        "O(N), N being the length of the answer",
+        "Answers a part of a string.",
+        "key start end",
+    ),
+    row("substr", 4, READONLY, ONE, Read, strings::getrange).doc(
+        STRING,
+        "1.0.0",
+        "O(N), N being the length of the answer",
+        "Answers a part of a string.",
+        "key start end",
+    ),
+    row("setrange", 4, WRITE | DENYOOM, ONE, Update, strings::setrange).doc(
+        STRING,
+        "2.2.0",
+        "O(N), N being the length of the string",
+        "Overwrites a part of a string and answers its length.",
+        "key offset value",
+    ),
+    row("incr", 2, WRITE | DENYOOM | FAST, ONE, Update, strings::incr).doc(
+        STRING,
+        "1.0.0",
+        "O(1)",
+        "Adds one to the number that a string spells.",
+        "key",
+    ),
+    row("decr", 2, WRITE | DENYOOM | FAST, ONE, Update, strings::decr).doc(
+        STRING,
+        "1.0.0",
+        "O(1)",
+        "Takes one from the number that a string spells.",
+        "key",
+    ),
+    row("incrby", 3, WRITE | DENYOOM | FAST, ONE, Update, strings::incrby).doc(
+        STRING,
+        "1.0.0",
+        "O(1)",
+        "Adds to the number that a string spells.",
+        "key increment",
+    ),
+    row("decrby", 3, WRITE | DENYOOM | FAST, ONE, Update, strings::decrby).doc(
+        STRING,
+        "1.0.0",
+        "O(1)",
+        "Takes from the number that a string spells.",
+        "key decrement",
+    ),
+    row("copy", -3, WRITE | DENYOOM, TWO, Overwrite, keys::copy).doc(
+        GENERIC,
+        "6.2.0",
+        "O(1); copies share what they hold",
+        "Copies a value to another key of the slot.",
+        "key newkey [DB destination-db] [REPLACE]",
+    ),
+    container("object", OBJECT).doc(GENERIC, "2.2.3", "depends on the subcommand", "Looks at a value.", ""),
+    container("memory", MEMORY).doc("server", "4.0.0", "depends on the subcommand", "Looks at memory.", ""),
+];
+
+const STRING: &str = "string";
+
+const OBJECT: &[Row] = &[
+    row("object|encoding", 3, READONLY, SECOND, Read, keys::object_encoding).doc(
+        GENERIC,
+        "2.2.3",
+        "O(1)",
+        "Answers the encoding that Redis would use for a value.",
+        "key",
+    ),
+    row("object|refcount", 3, READONLY, SECOND, Read, keys::object_refcount).doc(
+        GENERIC,
+        "2.2.3",
+        "O(1)",
+        "Answers 1 for a key that is there.",
+        "key",
+    ),
+    plain("object|help", 2, LOADING | STALE, keys::object_help).doc(
+        GENERIC,
+        "6.2.0",
+        "O(1)",
+        "Lists the subcommands.",
+        "",
+    ),
+];
+
+const MEMORY: &[Row] = &[
+    row("memory|usage", -3, READONLY, SECOND, Read, keys::memory_usage).doc(
+        "server",
+        "4.0.0",
+        "O(1)",
+        "Estimates the memory of a key and its value in bytes.",
+        "key [SAMPLES count]",
+    ),
+    plain("memory|help", 2, LOADING | STALE, keys::memory_help).doc(
+        "server",
+        "4.0.0",
+        "O(1)",
+        "Lists the subcommands.",
+        "",
     ),
 ];

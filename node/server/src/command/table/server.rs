@@ -35,6 +35,27 @@ pub(super) const ROWS: &[Row] = &[
         "Answers the number of keys in the shards that this node leads.",
         "",
     ),
+    plain("scan", -2, READONLY, server::scan).doc(
+        "generic",
+        "2.8.0",
+        "O(N) a call, N being the keys of a slot",
+        "Walks the keys of the shards that this node leads, a stretch at a time.",
+        "cursor [MATCH pattern] [COUNT count] [TYPE type]",
+    ),
+    plain("keys", 2, READONLY | DANGEROUS, server::keys).doc(
+        "generic",
+        "1.0.0",
+        "O(N), N being the keys of the shards led here",
+        "Answers the keys of the shards that this node leads whose names fit a pattern.",
+        "pattern",
+    ),
+    plain("randomkey", 1, READONLY, server::randomkey).doc(
+        "generic",
+        "1.0.0",
+        "O(N), N being the keys of a slot",
+        "Answers some key of the shards that this node leads.",
+        "",
+    ),
     plain("flushall", -1, WRITE | DANGEROUS, server::flush).doc(
         SERVER,
         "1.0.0",
