@@ -21,6 +21,8 @@ mod disk;
 mod explore;
 mod faults;
 mod invariants;
+#[cfg(test)]
+mod library;
 mod meta;
 mod net;
 mod plan;
