@@ -68,6 +68,10 @@ compat-and-clients: build
 process-test seconds="60" *args: build
     {{target}}/process-test --seconds {{seconds}} {{args}}
 
+# a million exactly-once appends through twenty failovers (--appends N --failovers N)
+exactly-once *args: build
+    {{target}}/exactly-once {{args}}
+
 # numbers beside redis-server (--quick, --json FILE)
 bench *args:
     cargo build --release --workspace --bin weir --bin weir-bench
