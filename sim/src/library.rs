@@ -1,5 +1,6 @@
 //! The client library, unchanged, in the simulated world: its connections, clocks, pauses and random numbers are the
-//! world's. Leaders die while it appends and works; every entry must be there once, in order, and be worked on.
+//! world's. Leaders die and answers get lost while it appends and works; every entry must be there once, in order, and
+//! be worked on.
 
 use std::{cell::Cell, collections::BTreeSet, rc::Rc, sync::Arc, time::Duration};
 
@@ -8,8 +9,12 @@ use rand::Rng;
 use weir_client::{Client, EntryId, Options};
 use weir_env::{Env, time::sleep};
 
-use crate::{cluster::Cluster, disk::SimDisk, plan::Plan, scenarios::Scenario, trace::Trace, world::World};
+use crate::{
+    cluster::Cluster, disk::SimDisk, faults::Loss, plan::Plan, scenarios::Scenario, trace::Trace,
+    world::World,
+};
 
+const CLIENT: &str = "c";
 const ENTRIES: usize = 300;
 /// Simulated time within which all must be done.
 const WITHIN: Duration = Duration::from_secs(120);
@@ -54,7 +59,7 @@ async fn produce_and_work(env: Env, nodes: Vec<String>, done: Rc<Cell<bool>>) ->
     Ok(())
 }
 
-/// Leaders of every shard die and come back, one after the other, while the client works.
+/// The leader's answers are lost, it is killed, it loses power, one after the other, while the client works.
 fn run(seed: u64) -> Result<(), String> {
     let mut world = World::new(seed, Trace::new(false));
     let disk = SimDisk::new(world.derived_seed());
@@ -63,29 +68,43 @@ fn run(seed: u64) -> Result<(), String> {
     let mut cluster = Cluster::new(world, &plan);
     let done = Rc::new(Cell::new(false));
     let nodes = (0..cluster.nodes()).map(|node| cluster.address(node)).collect();
-    cluster.world.add_client("c", produce_and_work(env, nodes, done.clone()));
-    let (mut next_fault, mut restart, mut faults) = (Duration::from_secs(3), None, 0);
+    cluster.world.add_client(CLIENT, produce_and_work(env, nodes, done.clone()));
+    let shard = u32::from(weir_client::key_slot("s")) * plan.shards / u32::from(weir_client::SLOTS);
+    let (mut next_fault, mut over, mut faults) = (Duration::from_secs(3), None, 0);
     while !done.get() {
         let now = cluster.world.now();
         if now > WITHIN {
             return Err(format!("not done within {WITHIN:?} and {faults} faults: {}", cluster.progress()));
         }
-        match restart {
-            Some((node, at)) if now >= at => {
-                cluster.world.start(node);
-                restart = None;
-                next_fault = now + Duration::from_millis(cluster.world.rng.random_range(500..2000));
+        match over {
+            Some((node, cut, at)) if now >= at => {
+                match cut {
+                    Some(cut) => cluster.world.mend(cut),
+                    None => cluster.world.start(node),
+                }
+                over = None;
+                next_fault = now + Duration::from_millis(cluster.world.rng.random_range(200..1000));
             }
-            None if now >= next_fault && faults < 4 => {
-                let shard = cluster.world.rng.random_range(0..plan.shards);
+            None if now >= next_fault && faults < 5 => {
                 if let Some(node) = cluster.leader_of(shard) {
-                    let down_ms = cluster.world.rng.random_range(300..3000);
-                    if faults % 2 == 0 {
-                        cluster.world.kill(node);
-                    } else {
-                        cluster.world.power_off(node);
-                    }
-                    restart = Some((node, now + Duration::from_millis(down_ms)));
+                    let cut = match faults % 3 {
+                        // What the client says arrives, and the answers do not.
+                        0 => {
+                            let name = cluster.world.nodes[node].name.clone();
+                            let answers = BTreeSet::from([(name, CLIENT.to_owned())]);
+                            Some(cluster.world.cut(answers, Loss::Lost))
+                        }
+                        1 => {
+                            cluster.world.kill(node);
+                            None
+                        }
+                        _ => {
+                            cluster.world.power_off(node);
+                            None
+                        }
+                    };
+                    let lasts_ms = cluster.world.rng.random_range(300..3000);
+                    over = Some((node, cut, now + Duration::from_millis(lasts_ms)));
                     faults += 1;
                 }
             }
@@ -100,7 +119,7 @@ fn run(seed: u64) -> Result<(), String> {
 }
 
 #[test]
-fn the_client_library_keeps_its_promises_while_leaders_die() {
+fn the_client_library_keeps_its_promises_while_leaders_die_and_answers_are_lost() {
     for seed in 1..=3 {
         if let Err(why) = run(seed) {
             panic!("seed {seed}: {why}");
