@@ -348,6 +348,12 @@ fn raft(node: &Node, page: &mut Page, shard: &dyn Display, group: &weir_raft::Gr
         labels,
         u8::from(serving),
     );
+    page.gauge(
+        "weir_raft_tail_lost",
+        "1 while this replica may lack entries that it confirmed before a power loss and helps to elect no leader without them.",
+        labels,
+        u8::from(*group.tail_lost().borrow()),
+    );
     page.gauge("weir_raft_last_index", "Last log entry.", labels, status.last_index);
     page.gauge("weir_raft_durable_index", "Last log entry on this disk.", labels, group.durable_index());
     page.gauge("weir_raft_committed_index", "Last entry known to be committed.", labels, status.committed);

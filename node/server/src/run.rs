@@ -345,7 +345,15 @@ async fn open_wal(env: &Env, config: &Config, dir: &DataDir, identity: &Identity
         },
         ..WalOptions::default()
     };
-    Ok(Wal::open(env, &path, options).await?)
+    let wal = Wal::open(env, &path, options).await?;
+    let found = wal.recovery();
+    if !found.clean {
+        let torn = found
+            .torn
+            .map_or_else(|| "nowhere".to_owned(), |(file, at)| format!("{} at {at}", file.display()));
+        tracing::info!(entries = found.entries, torn, "the log was not closed in order and is recovered");
+    }
+    Ok(wal)
 }
 
 fn peer_identity(identity: &Identity) -> PeerIdentity {

@@ -4,7 +4,8 @@
 //! never shows up, nothing shows up twice, and all replicas apply the same log.
 //!
 //! The story `power` is the same in the modes that do not sync each batch. There that is promised only as long as
-//! one machine at a time loses power: the next cut waits until the last victim is restored.
+//! one machine at a time loses power: the next cut waits until the last victim is restored. At the end all lose power;
+//! then the longest log that is left must go on.
 
 use std::{
     any::Any,
@@ -119,6 +120,41 @@ impl Story {
                 self.world.start(node);
             }
         }
+        self.heal()?;
+        if self.weak { self.lose_all() } else { Ok(()) }
+    }
+
+    /// All lose power at once, each another end of its log. What is left goes on by itself; nothing is promised of
+    /// what was done before.
+    fn lose_all(&mut self) -> Result<(), String> {
+        lock(&self.ledger).stop = false;
+        let more_ms = self.world.rng.random_range(100..1500);
+        self.run_for(more_ms)?;
+        for node in 0..self.world.nodes.len() {
+            self.world.power_off(node);
+        }
+        self.run_for(50)?;
+        {
+            let mut ledger = lock(&self.ledger);
+            // Numbers are never given twice.
+            *ledger = Ledger { proposed: ledger.proposed, ..Ledger::default() };
+        }
+        for node in 0..self.world.nodes.len() {
+            self.world.start(node);
+            let pause = self.world.rng.random_range(0..2000);
+            self.run_for(pause)?;
+        }
+        let end = self.world.now() + Duration::from_secs(20);
+        while self.leader().is_none() {
+            if self.world.now() > end {
+                return Err(format!("nobody leads after all lost power: {}", self.places()));
+            }
+            self.run_for(20)?;
+        }
+        self.heal()
+    }
+
+    fn heal(&mut self) -> Result<(), String> {
         // Proposers go on for a while, then stop; the replicas must become equal and complete.
         self.run_for(2_000)?;
         lock(&self.ledger).stop = true;
