@@ -10,7 +10,7 @@ use std::path::Path;
 use weir_stream::Reply;
 
 /// The newest Redis whose stream commands all pass here.
-pub const REDIS_VERSION: &str = "7.4.0";
+pub const REDIS_VERSION: &str = "8.10.0";
 /// This program's version.
 pub const WEIR_VERSION: &str = env!("CARGO_PKG_VERSION");
 
