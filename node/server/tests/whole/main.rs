@@ -1,0 +1,5 @@
+//! A whole server without a process around it. One program, so that it is linked once.
+
+mod connection;
+mod founding;
+mod waits;
