@@ -19,7 +19,7 @@ dev *args: build
 cluster *args: build
     ops/cluster run --weir {{target}}/weir {{args}}
 
-# the programs (weir, weir-sim, process-test, weir-bench)
+# the programs (weir, weir-sim, process-test, chaos, weir-bench)
 build:
     cargo build --profile {{profile}} --workspace --bins
 
@@ -67,6 +67,11 @@ compat-and-clients: build
 # faults against three processes, checked from what clients saw
 process-test seconds="60" *args: build
     {{target}}/process-test --seconds {{seconds}} {{args}}
+
+# rounds of faults against processes in network namespaces (--rounds N --seed S, --planted BUG; as root for partitions)
+chaos *args:
+    cargo build --profile {{ if profile == "release" { "ci" } else { profile } }} -p weir-server -p weir-tests --bin weir --bin chaos
+    {{justfile_directory()}}/target/{{ if profile == "dev" { "debug" } else if profile == "release" { "ci" } else { profile } }}/chaos {{args}}
 
 # a million exactly-once appends through twenty failovers (--appends N --failovers N)
 exactly-once *args: build

@@ -19,6 +19,20 @@ pub enum Fate {
     Unreachable,
 }
 
+impl Fate {
+    /// What the end of an exchange that began to be sent tells.
+    pub fn of(reply: io::Result<Value>) -> Fate {
+        match reply {
+            Ok(Value::Error(text)) => {
+                let text = String::from_utf8_lossy(&text).into_owned();
+                if text.starts_with("UNKNOWN") { Fate::Unknown(text) } else { Fate::Refused(text) }
+            }
+            Ok(value) => Fate::Done(value),
+            Err(error) => Fate::Unknown(error.to_string()),
+        }
+    }
+}
+
 /// Follows `MOVED`; one connection a node; not shared between tasks.
 #[derive(Debug)]
 pub struct ClusterClient {
@@ -87,17 +101,11 @@ impl ClusterClient {
             };
         }
         let Some(connection) = self.connections.get_mut(address) else { return Fate::Unreachable };
-        match connection.call(command, self.limit).await {
-            Ok(Value::Error(text)) => {
-                let text = String::from_utf8_lossy(&text).into_owned();
-                if text.starts_with("UNKNOWN") { Fate::Unknown(text) } else { Fate::Refused(text) }
-            }
-            Ok(value) => Fate::Done(value),
-            Err(error) => {
-                self.connections.remove(address);
-                Fate::Unknown(error.to_string())
-            }
+        let reply = connection.call(command, self.limit).await;
+        if reply.is_err() {
+            self.connections.remove(address);
         }
+        Fate::of(reply)
     }
 
     /// Repeats a command that is safe to repeat until it is answered.

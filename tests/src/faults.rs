@@ -101,7 +101,16 @@ pub async fn carry_out(
     troubles
 }
 
-async fn strike(fault: Fault, cluster: &mut Cluster, recorder: &Recorder, rng: &mut StdRng) -> Result<()> {
+/// Does the fault and undoes it.
+///
+/// # Errors
+/// A node does not behave as it must.
+pub async fn strike(
+    fault: Fault,
+    cluster: &mut Cluster,
+    recorder: &Recorder,
+    rng: &mut StdRng,
+) -> Result<()> {
     sleep(Duration::from_millis(rng.random_range(300..1_300))).await;
     let any = rng.random_range(0..cluster.len());
     let millis = |rng: &mut StdRng, from: u64, to: u64| Duration::from_millis(rng.random_range(from..to));
@@ -153,7 +162,16 @@ async fn strike(fault: Fault, cluster: &mut Cluster, recorder: &Recorder, rng: &
     }
 }
 
-async fn kill_for(nodes: &[usize], gone: Duration, cluster: &mut Cluster, recorder: &Recorder) -> Result<()> {
+/// kill -9 of these nodes at once; they come back together after that time.
+///
+/// # Errors
+/// One does not run, or does not come back.
+pub async fn kill_for(
+    nodes: &[usize],
+    gone: Duration,
+    cluster: &mut Cluster,
+    recorder: &Recorder,
+) -> Result<()> {
     // All signals first, so that "at once" is meant.
     for &node in nodes {
         cluster.process(node)?.signal(Signal::Kill)?;

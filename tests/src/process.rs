@@ -73,6 +73,19 @@ impl Process {
     /// # Errors
     /// It cannot be started.
     pub fn spawn(program: &Path, arguments: &[String], log: &Path) -> Result<Process> {
+        Process::spawn_with(program, arguments, &[], log)
+    }
+
+    /// As [`Process::spawn`], with these environment variables.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn spawn_with(
+        program: &Path,
+        arguments: &[String],
+        variables: &[(String, String)],
+        log: &Path,
+    ) -> Result<Process> {
         let mut copy = std::fs::OpenOptions::new().create(true).append(true).open(log)?;
         let mut command = Command::new(program);
         // Settings of whoever runs the tests are not the nodes' settings.
@@ -81,6 +94,7 @@ impl Process {
         }
         let mut child = command
             .args(arguments)
+            .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(copy.try_clone()?)
@@ -170,6 +184,21 @@ impl Process {
     }
 }
 
+/// Where a node runs.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// Name or address that clients and the other nodes reach it at.
+    pub name: String,
+    /// Client port.
+    pub port: u16,
+    /// Data directory.
+    pub data: PathBuf,
+    /// A command that starts the program named after it, such as `ip netns exec NAME`. Empty: none.
+    pub through: Vec<String>,
+    /// Environment variables of the process.
+    pub variables: Vec<(String, String)>,
+}
+
 /// How to start the nodes of a cluster.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
@@ -181,13 +210,14 @@ pub struct ClusterOptions {
     pub nodes: u16,
     /// Further arguments of `weir start`.
     pub arguments: Vec<String>,
+    /// Where each node runs. Empty: all on the loopback address, on free ports, with data below `dir`.
+    pub hosts: Vec<Host>,
 }
 
 /// Nodes n1, n2, ... on this machine, each a process that can be killed, paused and started again.
 #[derive(Debug)]
 pub struct Cluster {
     options: ClusterOptions,
-    first_port: u16,
     nodes: Vec<Option<Process>>,
 }
 
@@ -206,11 +236,22 @@ impl Cluster {
     ///
     /// # Errors
     /// The directory cannot be made.
-    pub fn prepare(options: ClusterOptions) -> Result<Cluster> {
+    pub fn prepare(mut options: ClusterOptions) -> Result<Cluster> {
         std::fs::create_dir_all(&options.dir)?;
-        let first_port = free_ports(options.nodes);
+        if options.hosts.is_empty() {
+            let first_port = free_ports(options.nodes);
+            let host = |node: u16| Host {
+                name: "127.0.0.1".into(),
+                port: first_port + node,
+                data: options.dir.join(name(usize::from(node))),
+                through: Vec::new(),
+                variables: Vec::new(),
+            };
+            options.hosts = (0..options.nodes).map(host).collect();
+        }
+        anyhow::ensure!(options.hosts.len() == usize::from(options.nodes), "one host a node");
         let nodes = (0..options.nodes).map(|_| None).collect();
-        Ok(Cluster { options, first_port, nodes })
+        Ok(Cluster { options, nodes })
     }
 
     /// Starts every node that does not run and waits until all are ready.
@@ -241,12 +282,12 @@ impl Cluster {
 
     /// Client port of a node.
     pub fn port(&self, node: usize) -> u16 {
-        self.first_port + u16::try_from(node).expect("few nodes")
+        self.options.hosts[node].port
     }
 
     /// Client address of a node.
     pub fn address(&self, node: usize) -> String {
-        format!("127.0.0.1:{}", self.port(node))
+        format!("{}:{}", self.options.hosts[node].name, self.port(node))
     }
 
     /// Client addresses of all nodes.
@@ -261,7 +302,14 @@ impl Cluster {
 
     /// Data directory of a node.
     pub fn data(&self, node: usize) -> PathBuf {
-        self.options.dir.join(name(node))
+        self.options.hosts[node].data.clone()
+    }
+
+    /// Sets an environment variable of a node's next process.
+    pub fn set_variable(&mut self, node: usize, name: &str, value: &str) {
+        let variables = &mut self.options.hosts[node].variables;
+        variables.retain(|(known, _)| known != name);
+        variables.push((name.to_owned(), value.to_owned()));
     }
 
     /// The arguments a node is started with.
@@ -287,8 +335,13 @@ impl Cluster {
     /// # Errors
     /// It cannot be started.
     pub fn spawn(&mut self, node: usize) -> Result<()> {
-        let log = self.log(node);
-        self.nodes[node] = Some(Process::spawn(&self.options.weir, &self.arguments(node), &log)?);
+        let host = &self.options.hosts[node];
+        let mut words = host.through.clone();
+        words.push(self.options.weir.display().to_string());
+        words.extend(self.arguments(node));
+        let program = PathBuf::from(words.remove(0));
+        let process = Process::spawn_with(&program, &words, &host.variables, &self.log(node))?;
+        self.nodes[node] = Some(process);
         Ok(())
     }
 
@@ -361,6 +414,23 @@ impl Cluster {
         }
         self.nodes[node] = None;
         Ok(took)
+    }
+
+    /// Lets go of nodes that ended by themselves, so that they can be started again; how each ended.
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub fn let_go_of_ended(&mut self) -> Result<Vec<String>> {
+        let mut ended = Vec::new();
+        for node in 0..self.len() {
+            if let Some(process) = &mut self.nodes[node]
+                && let Some(status) = process.child.try_wait()?
+            {
+                ended.push(format!("{} ended with {status}\n{}", name(node), process.tail()));
+                self.nodes[node] = None;
+            }
+        }
+        Ok(ended)
     }
 
     /// Notices nodes that ended by themselves.

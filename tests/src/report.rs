@@ -38,7 +38,7 @@ pub fn table(
                 _ => answered += 1,
             }
         }
-        let gap = longest_gap(phase, history, shards) as f64 / 1e6;
+        let gap = longest_gap(phase.from, phase.to, history, shards) as f64 / 1e6;
         let _ = writeln!(
             out,
             "{:<26}{:>6.1}{answered:>10}{unknown:>9}{refused:>9}{:>13}{gap:>12.2} s{:>12}",
@@ -55,19 +55,37 @@ pub fn table(
 }
 
 /// Longest time, on the worst shard, in which no XADD was answered; microseconds.
-pub fn longest_gap(phase: &Phase, history: &History, shards: &[usize]) -> u64 {
+pub fn longest_gap(from: u64, to: u64, history: &History, shards: &[usize]) -> u64 {
     let count = shards.iter().max().map_or(0, |max| max + 1);
-    let mut last = vec![phase.from; count];
+    let mut last = vec![from; count];
     let mut worst = 0;
     for op in &history.ops {
         if !matches!(op.what, What::Add { .. }) || !matches!(op.outcome, Outcome::Added(_)) {
             continue;
         }
-        if (phase.from..phase.to).contains(&op.ended) {
+        if (from..to).contains(&op.ended) {
             let shard = shards[usize::from(op.key)];
             worst = worst.max(op.ended - last[shard]);
             last[shard] = op.ended;
         }
     }
-    last.into_iter().fold(worst, |worst, at| worst.max(phase.to - at))
+    last.into_iter().fold(worst, |worst, at| worst.max(to - at))
+}
+
+/// Prints the first few of each invariant; how many invariants were violated.
+pub fn print_violations(violations: &[Violation]) -> usize {
+    const SHOWN: usize = 4;
+    let mut names: Vec<_> = violations.iter().map(|v| v.invariant).collect();
+    names.sort_unstable();
+    names.dedup();
+    for name in &names {
+        let of_it: Vec<_> = violations.iter().filter(|v| v.invariant == *name).collect();
+        for violation in of_it.iter().take(SHOWN) {
+            println!("VIOLATION {violation}");
+        }
+        if of_it.len() > SHOWN {
+            println!("VIOLATION {name}: {} more", of_it.len() - SHOWN);
+        }
+    }
+    names.len()
 }

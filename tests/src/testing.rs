@@ -41,6 +41,7 @@ pub fn prepare(nodes: u16, arguments: &str) -> TestCluster {
         dir: dir.path().to_owned(),
         nodes,
         arguments: words(arguments),
+        hosts: Vec::new(),
     };
     TestCluster { cluster: Cluster::prepare(options).expect("a directory"), dir }
 }

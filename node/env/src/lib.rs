@@ -6,6 +6,8 @@
 
 mod clock;
 mod disk;
+mod forgetful;
+pub mod hooks;
 mod net;
 pub mod planted;
 mod rng;

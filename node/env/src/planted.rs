@@ -1,4 +1,4 @@
-//! Bugs that the simulator plants in a running server, to show that its checks see them.
+//! Bugs that the simulator, and the tests of real processes, plant in a running server, to show that its checks see them.
 //!
 //! Builds without debug assertions, release builds among them, have none of this: [`planted`] is `false` there.
 
@@ -38,6 +38,30 @@ pub enum Bug {
     PurgeTooMuch,
     /// An old leader answers done for what another entry overwrote.
     DoneThoughOverwritten,
+    /// The log answers a sync and makes none.
+    NoSync,
+}
+
+impl Bug {
+    /// Every bug by its name.
+    pub const ALL: [(&str, Bug); 16] = [
+        ("reply-before-commit", Bug::ReplyBeforeCommit),
+        ("clock-in-apply", Bug::ClockInApply),
+        ("unordered-apply", Bug::UnorderedApply),
+        ("wait-counts-self", Bug::WaitCountsSelf),
+        ("wait-counts-unsynced", Bug::WaitCountsUnsynced),
+        ("no-read-index", Bug::NoReadIndex),
+        ("snapshot-without-pending", Bug::SnapshotWithoutPending),
+        ("snapshot-without-dedup", Bug::SnapshotWithoutDedup),
+        ("vote-in-memory", Bug::VoteInMemory),
+        ("torn-tail", Bug::TornTail),
+        ("serve-the-gone", Bug::ServeTheGone),
+        ("leader-restore", Bug::LeaderRestore),
+        ("forget-noack", Bug::ForgetNoack),
+        ("purge-too-much", Bug::PurgeTooMuch),
+        ("done-though-overwritten", Bug::DoneThoughOverwritten),
+        ("fsync", Bug::NoSync),
+    ];
 }
 
 static PLANTED: AtomicU8 = AtomicU8::new(0);

@@ -454,7 +454,7 @@ impl Sources {
             };
             match known.contains_key(&key) {
                 true => drop(settings.insert(key, value)),
-                false if key == "config" => {}
+                false if key == "config" || name.starts_with(weir_env::hooks::PREFIX) => {}
                 false => others.push(name),
             }
         }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use weir_env::Env;
+use weir_env::hooks::Hooks;
 use weir_server::config::{self, Config, DEFAULT_TOML, Sources};
 use weir_server::run::{RunningNode, start_node};
 
@@ -17,9 +18,16 @@ const LEAVE_MAX: Duration = Duration::from_millis(100);
 
 fn main() -> ExitCode {
     let matches = cli().get_matches();
+    let hooks = match Hooks::of(std::env::vars()) {
+        Ok(hooks) => hooks,
+        Err(why) => {
+            eprintln!("weir: {why}");
+            return ExitCode::FAILURE;
+        }
+    };
     let ran = match matches.subcommand() {
-        Some(("dev", matches)) => dev(matches),
-        Some(("start", matches)) => start(matches),
+        Some(("dev", matches)) => dev(matches, &hooks),
+        Some(("start", matches)) => start(matches, &hooks),
         _ => {
             say(DEFAULT_TOML.trim_end());
             return ExitCode::SUCCESS;
@@ -188,7 +196,7 @@ fn sources(matches: &ArgMatches) -> anyhow::Result<Sources> {
     Ok(Sources { file, environment, flags })
 }
 
-fn start(matches: &ArgMatches) -> anyhow::Result<()> {
+fn start(matches: &ArgMatches, hooks: &Hooks) -> anyhow::Result<()> {
     let config = Config::load(&sources(matches)?)?;
     config.check_start()?;
     start_logging(&config)?;
@@ -197,7 +205,7 @@ fn start(matches: &ArgMatches) -> anyhow::Result<()> {
         let (name, port, list) =
             (config.name.clone(), config.port, weir_server::identity::list(&config.cluster));
         let running = tokio::select! {
-            started = start_node(Env::system(), config) => started?,
+            started = start_node(world(hooks), config) => started?,
             () = signals.wait() => return Ok(()),
         };
         let served = async {
@@ -216,7 +224,7 @@ fn start(matches: &ArgMatches) -> anyhow::Result<()> {
     })
 }
 
-fn dev(matches: &ArgMatches) -> anyhow::Result<()> {
+fn dev(matches: &ArgMatches, hooks: &Hooks) -> anyhow::Result<()> {
     let mut sources = sources(matches)?;
     let nodes = *matches.get_one::<u16>("nodes").unwrap_or(&3);
     let first = Config::load(&sources)?;
@@ -253,7 +261,7 @@ fn dev(matches: &ArgMatches) -> anyhow::Result<()> {
         configs.push(Config::load(&sources)?);
     }
     let threads = worker_threads(&configs[0], configs.len());
-    let ran = run_to_end(threads, run_dev(configs, &dir, temporary.is_some()));
+    let ran = run_to_end(threads, run_dev(configs, &dir, temporary.is_some(), hooks));
     if let Some(temporary) = temporary {
         let path = temporary.path().to_owned();
         if let Err(e) = temporary.close() {
@@ -263,10 +271,10 @@ fn dev(matches: &ArgMatches) -> anyhow::Result<()> {
     ran
 }
 
-async fn run_dev(configs: Vec<Config>, dir: &Path, temporary: bool) -> anyhow::Result<()> {
+async fn run_dev(configs: Vec<Config>, dir: &Path, temporary: bool, hooks: &Hooks) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
     let ports: Vec<u16> = configs.iter().map(|c| c.port).collect();
-    let starting = configs.into_iter().map(|config| start_node(Env::system(), config));
+    let starting = configs.into_iter().map(|config| start_node(world(hooks), config));
     let running = tokio::select! {
         started = futures_util::future::try_join_all(starting) => started?,
         () = signals.wait() => return Ok(()),
@@ -293,6 +301,14 @@ async fn run_dev(configs: Vec<Config>, dir: &Path, temporary: bool) -> anyhow::R
         ended = first_end(&nodes) => Err(anyhow::Error::msg(ended)),
         () = signals.wait() => stop(&nodes).await,
     }
+}
+
+/// The world of a node. What is not as it should be there is said.
+fn world(hooks: &Hooks) -> Env {
+    if hooks.any() {
+        tracing::warn!(?hooks, "hooks for tests are set: this node keeps no promises");
+    }
+    hooks.env()
 }
 
 /// Why the first node ended by itself.

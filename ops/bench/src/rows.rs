@@ -20,6 +20,7 @@ async fn weir(plan: &Plan, name: &str) -> Result<Cluster> {
         dir: plan.dir.join(name),
         nodes: 3,
         arguments: plan.node_arguments.clone(),
+        hosts: Vec::new(),
     })
     .await
 }

@@ -50,7 +50,13 @@ fn stream(n: u64) -> String {
 async fn run(arguments: &Arguments) -> Result<()> {
     let dir = tempfile::Builder::new().prefix("weir-exactly-once-").tempdir()?;
     let weir = arguments.weir.clone().map_or_else(weir_binary, Ok)?;
-    let options = ClusterOptions { weir, dir: dir.path().to_owned(), nodes: 3, arguments: Vec::new() };
+    let options = ClusterOptions {
+        weir,
+        dir: dir.path().to_owned(),
+        nodes: 3,
+        arguments: Vec::new(),
+        hosts: Vec::new(),
+    };
     let mut cluster = Cluster::start(options).await?;
     let client = Client::connect(cluster.addresses()).await?;
     let each = arguments.appends / arguments.streams;

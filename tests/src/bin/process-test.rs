@@ -2,7 +2,7 @@
 //!
 //! Exit status 0: no violation. Otherwise the history and the nodes' logs and data are kept and their place printed.
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use clap::Parser;
 use rand::{SeedableRng, rngs::StdRng};
 use std::path::PathBuf;
@@ -10,7 +10,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use weir_tests::check::{self, Violation};
-use weir_tests::client::ClusterClient;
 use weir_tests::faults::{self, Fault};
 use weir_tests::history::{Disturbance, History, Outcome, What};
 use weir_tests::process::{Cluster, ClusterOptions, weir_binary};
@@ -89,6 +88,7 @@ async fn run(arguments: &Arguments, seed: u64, dir: &std::path::Path) -> Result<
                 dir: dir.to_owned(),
                 nodes: 3,
                 arguments: arguments.node_arguments.clone(),
+                hosts: Vec::new(),
             };
             Some(Cluster::start(options).await?)
         }
@@ -101,6 +101,7 @@ async fn run(arguments: &Arguments, seed: u64, dir: &std::path::Path) -> Result<
         consumers: 12,
         readers: 4,
         waiters: 4,
+        stubborn: 0,
         rate: arguments.rate,
     };
     let stage = Stage::set(seeds, &crowd, seed).await.context("the workload cannot begin")?;
@@ -131,7 +132,7 @@ async fn run(arguments: &Arguments, seed: u64, dir: &std::path::Path) -> Result<
         println!("  {:>6.1} s  {fault} is over", stage.recorder.now() as f64 / 1e6);
     }
     let heal_from = Instant::now();
-    every_stream_answers(&stage).await?;
+    workload::every_stream_answers(&stage, Duration::from_secs(30)).await?;
     println!("  every stream takes writes {:.2} s after the last phase", heal_from.elapsed().as_secs_f64());
     clients.stop().await?;
     let last = workload::read_back(&stage).await.context("reading everything back")?;
@@ -152,7 +153,7 @@ async fn run(arguments: &Arguments, seed: u64, dir: &std::path::Path) -> Result<
     }
     println!("\n{}", report::table(&phases, &history, &stage.shards, &unreachable, &violations));
     println!("{}", summary(&history));
-    let broken = print_violations(&violations);
+    let broken = report::print_violations(&violations);
     println!("process-test: {} passed, {broken} failed", check::ALL.len() + 1 - broken);
     if let Some(cluster) = &mut cluster {
         for node in 0..cluster.len() {
@@ -160,36 +161,6 @@ async fn run(arguments: &Arguments, seed: u64, dir: &std::path::Path) -> Result<
         }
     }
     Ok(violations.is_empty())
-}
-
-/// The first few of each invariant; how many invariants were violated.
-fn print_violations(violations: &[Violation]) -> usize {
-    const SHOWN: usize = 4;
-    let mut names: Vec<_> = violations.iter().map(|v| v.invariant).collect();
-    names.sort_unstable();
-    names.dedup();
-    for name in &names {
-        let of_it: Vec<_> = violations.iter().filter(|v| v.invariant == *name).collect();
-        for violation in of_it.iter().take(SHOWN) {
-            println!("VIOLATION {violation}");
-        }
-        if of_it.len() > SHOWN {
-            println!("VIOLATION {name}: {} more", of_it.len() - SHOWN);
-        }
-    }
-    names.len()
-}
-
-async fn every_stream_answers(stage: &Stage) -> Result<()> {
-    let mut client = ClusterClient::new(&stage.seeds, Duration::from_secs(6));
-    for key in &stage.keys {
-        // Answers like a write and changes nothing.
-        let command = ["XACK", key, "g0", "0-1"];
-        if let Err(error) = client.insist(key, &command, Duration::from_secs(30)).await {
-            bail!("the cluster does not heal: {error}");
-        }
-    }
-    Ok(())
 }
 
 fn summary(history: &History) -> String {

@@ -3,6 +3,7 @@
 mod consumer;
 mod producer;
 mod reader;
+mod stubborn;
 mod waiter;
 
 use crate::client::{ClusterClient, Fate, is_passing, slot_map};
@@ -35,6 +36,8 @@ pub struct Crowd {
     pub readers: usize,
     /// XADD and WAIT in a loop.
     pub waiters: usize,
+    /// All of the above at one node each, whatever it answers; as many as nodes, or 0.
+    pub stubborn: usize,
     /// XADDs a second of all producers together, at most.
     pub rate: u32,
 }
@@ -63,6 +66,20 @@ impl Stage {
     /// The cluster does not answer.
     pub async fn set(seeds: Vec<String>, crowd: &Crowd, seed: u64) -> Result<Arc<Stage>> {
         let rows = slot_map(&seeds).await.map_err(|e| anyhow!("no slot map: {e}"))?;
+        Stage::set_over(seeds, &rows, &format!("work:{seed}"), crowd, seed).await
+    }
+
+    /// As [`Stage::set`], with a slot map that may be old (shards keep their slots) and names that begin with `prefix`.
+    ///
+    /// # Errors
+    /// The cluster does not answer.
+    pub async fn set_over(
+        seeds: Vec<String>,
+        rows: &[(u16, u16, String)],
+        prefix: &str,
+        crowd: &Crowd,
+        seed: u64,
+    ) -> Result<Arc<Stage>> {
         let mut leaders: Vec<&String> = rows.iter().map(|(_, _, leader)| leader).collect();
         leaders.sort();
         leaders.dedup();
@@ -70,7 +87,7 @@ impl Stage {
         let mut shards = Vec::new();
         let mut missing = vec![crowd.keys_per_shard; leaders.len()];
         for n in 0..100_000 {
-            let key = format!("work:{seed}:{n}");
+            let key = format!("{prefix}:{n}");
             let slot = slot_of(key.as_bytes());
             let row = rows.iter().find(|(first, last, _)| (*first..=*last).contains(&slot));
             let (_, _, leader) = row.with_context(|| format!("nobody leads slot {slot}"))?;
@@ -258,6 +275,9 @@ impl Clients {
         for _ in 0..crowd.waiters {
             tasks.push(tokio::spawn(waiter::run(stage.clone(), next(), stopped.clone())));
         }
+        for address in stage.seeds.iter().take(crowd.stubborn) {
+            tasks.push(tokio::spawn(stubborn::run(stage.clone(), next(), address.clone(), stopped.clone())));
+        }
         Clients { stop, tasks }
     }
 
@@ -303,6 +323,22 @@ pub async fn read_back(stage: &Stage) -> Result<Vec<LastState>> {
         last.push(state);
     }
     Ok(last)
+}
+
+/// Waits until every stream takes writes.
+///
+/// # Errors
+/// One does not `within` that time.
+pub async fn every_stream_answers(stage: &Stage, within: Duration) -> Result<()> {
+    let mut client = ClusterClient::new(&stage.seeds, Duration::from_secs(6));
+    for key in &stage.keys {
+        // Answers like a write and changes nothing.
+        let command = ["XACK", key, "g0", "0-1"];
+        if let Err(error) = client.insist(key, &command, within).await {
+            return Err(anyhow!("the cluster does not heal: {error}"));
+        }
+    }
+    Ok(())
 }
 
 /// Number of the consumer that [`read_back`] uses.

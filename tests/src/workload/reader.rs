@@ -2,7 +2,7 @@
 //! may be behind, but see no holes.
 
 use super::{Stage, line, pause_after, pick};
-use crate::client::ClusterClient;
+use crate::client::{ClusterClient, Fate};
 use crate::history::{Id, Outcome, What};
 use rand::Rng;
 use std::{sync::Arc, time::Duration};
@@ -56,17 +56,20 @@ async fn read(
     let started = stage.recorder.now();
     let limit = super::time_limit(command);
     let fate = client.attempt(&stage.keys[key], command).await;
-    let What::Read { from, to, follower } = what else { return None };
-    let (mut from, mut to) = (from, to);
-    if let crate::client::Fate::Done(reply) = &fate
+    let what = covered(what, command, &fate);
+    stage.write_down(number, key, started, limit, what, fate)
+}
+
+/// What a read really covers: a reply that COUNT cut says nothing of what lies beyond its edge.
+pub(super) fn covered(what: What, command: &[String], fate: &Fate) -> What {
+    let What::Read { mut from, mut to, follower } = what else { return what };
+    let count = command.iter().position(|word| word == "COUNT").and_then(|at| command.get(at + 1));
+    let count = count.and_then(|count| count.parse().ok()).unwrap_or(usize::MAX);
+    if let Fate::Done(reply) = fate
         && let Ok(Outcome::Entries(entries)) = super::read_outcome(&what, reply)
+        && let Some(&(edge, _)) = entries.get(count - 1)
     {
-        let backwards = command[0] == "XREVRANGE";
-        let count = if backwards { 50 } else { 100 };
-        if entries.len() >= count {
-            let &(edge, _) = entries.last()?;
-            if backwards { from = edge } else { to = edge }
-        }
+        if command[0] == "XREVRANGE" { from = edge } else { to = edge }
     }
-    stage.write_down(number, key, started, limit, What::Read { from, to, follower }, fate)
+    What::Read { from, to, follower }
 }
