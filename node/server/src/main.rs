@@ -11,6 +11,11 @@ use weir_env::hooks::Hooks;
 use weir_server::config::{self, Config, DEFAULT_TOML, Sources};
 use weir_server::run::{RunningNode, start_node};
 
+/// The system's allocator gathers its small free pieces whenever a large buffer is freed, which happens with every
+/// batch of a shard.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// All of a stop must fit in this.
 const STOP_MAX: Duration = Duration::from_millis(1800);
 /// What still runs after that (a read from a disk that hangs) is left behind.
