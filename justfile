@@ -77,8 +77,9 @@ chaos *args:
 exactly-once *args: build
     {{target}}/exactly-once {{args}}
 
-# numbers beside redis-server (--quick, --json FILE)
+# numbers beside redis-server, valkey, NATS and the machine's own limit (--quick, --only PART, --against PEER, --json FILE)
 bench *args:
+    ops/setup bench
     cargo build --release --workspace --bin weir --bin weir-bench
     target/release/weir-bench {{args}}
 

@@ -1,12 +1,18 @@
 //! Collects numbers; prints an aligned table, or JSON.
 
-use crate::load::Measured;
-use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt;
+
+use serde::Serialize;
+
+use crate::load::Measured;
+use crate::servers::Kind;
+use crate::targets::Verdict;
 
 /// One row of the throughput table: medians over the rounds.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
+    pub(crate) work: String,
     pub(crate) load: String,
     pub(crate) server: String,
     pub(crate) per_second: f64,
@@ -15,16 +21,19 @@ pub(crate) struct Row {
     pub(crate) p999_ms: f64,
     /// CPU microseconds of all the server's processes for one command.
     pub(crate) cpu_us: f64,
+    /// Bytes that the disk wrote for one command.
+    pub(crate) disk_bytes: f64,
     pub(crate) errors: u64,
-    /// Throughput over that of redis-server in the same run.
-    pub(crate) ratio: Option<f64>,
+    /// The first error's text.
+    pub(crate) error: Option<String>,
 }
 
 impl Row {
     /// The median round of each figure.
-    pub(crate) fn of(load: &str, server: &str, rounds: &[Measured]) -> Row {
+    pub(crate) fn of(work: &str, load: &str, server: &str, rounds: &[Measured]) -> Row {
         let figure = |read: fn(&Measured) -> f64| median(rounds.iter().map(read).collect());
         Row {
+            work: work.into(),
             load: load.into(),
             server: server.into(),
             per_second: figure(Measured::per_second),
@@ -32,8 +41,9 @@ impl Row {
             p99_ms: figure(|m| m.quantile_ms(0.99)),
             p999_ms: figure(|m| m.quantile_ms(0.999)),
             cpu_us: figure(Measured::cpu_us),
+            disk_bytes: figure(Measured::disk_bytes_each),
             errors: rounds.iter().map(|m| m.errors).sum(),
-            ratio: None,
+            error: rounds.iter().find_map(|m| m.error.clone()),
         }
     }
 }
@@ -57,12 +67,15 @@ pub(crate) struct Figure {
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
+    pub(crate) verdicts: Vec<Verdict>,
     pub(crate) figures: Vec<Figure>,
+    /// Peers that are not installed.
+    pub(crate) missing: BTreeSet<&'static str>,
 }
 
 impl Report {
     pub(crate) fn new() -> Self {
-        Report { rows: Vec::new(), figures: Vec::new() }
+        Report { rows: Vec::new(), verdicts: Vec::new(), figures: Vec::new(), missing: BTreeSet::new() }
     }
 
     pub(crate) fn figure(&mut self, name: &str, value: f64, unit: &'static str, note: impl Into<String>) {
@@ -71,9 +84,29 @@ impl Report {
         self.figures.push(Figure { name: name.into(), value, unit, note });
     }
 
+    /// A peer that is not installed.
+    pub(crate) fn left_out(&mut self, peer: &'static str) {
+        self.missing.insert(peer);
+    }
+
     /// A figure by name.
     pub(crate) fn value(&self, name: &str) -> Option<f64> {
         self.figures.iter().find(|figure| figure.name == name).map(|figure| figure.value)
+    }
+
+    /// Weir's p50 of one connection over what the disk and the network take, if all was measured.
+    pub(crate) fn floor_of_one_connection(&mut self) {
+        let one = self.rows.iter().find(|row| row.load == "1 connection" && row.server == Kind::Weir.name());
+        let (Some(disk), Some(net), Some(p50_ms)) = (
+            self.value("fdatasync p50, 3 writers at once"),
+            self.value("loopback round trip p50"),
+            one.map(|row| row.p50_ms),
+        ) else {
+            return;
+        };
+        let floor = disk + 2.0 * net;
+        let note = format!("floor {floor:.3} ms = 3 writers' fdatasync + 2 round trips; target 2x");
+        self.figure("p50 of one connection over the floor", p50_ms / floor, "x", note);
     }
 
     pub(crate) fn json(&self) -> String {
@@ -83,39 +116,74 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.rows.is_empty() {
-            writeln!(
-                f,
-                "\n{:<26}{:<20}{:>10}{:>10}{:>10}{:>10}{:>10}{:>8}{:>8}",
-                "load (XADD 100 B)",
-                "server",
-                "ops/s",
-                "p50 ms",
-                "p99 ms",
-                "p99.9 ms",
-                "CPU us",
-                "errors",
-                "ratio"
-            )?;
+        self.rows_to(f)?;
+        self.verdicts_to(f)?;
+        writeln!(f)?;
+        for figure in &self.figures {
+            writeln!(f, "{:<46}{:>12.3} {:<6}{}", figure.name, figure.value, figure.unit, figure.note)?;
         }
+        if !self.missing.is_empty() {
+            let names: Vec<&str> = self.missing.iter().copied().collect();
+            writeln!(f, "\nnot measured, not installed (ops/setup bench): {}", names.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    fn rows_to(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut last = None;
         for row in &self.rows {
-            let ratio = row.ratio.map_or(String::new(), |ratio| format!("{ratio:.2}x"));
+            if last != Some((&row.work, &row.load)) {
+                last = Some((&row.work, &row.load));
+                let (head, tail) = (format!("{}, {}", row.work, row.load), "errors");
+                writeln!(
+                    f,
+                    "\n{head:<40}{:>10}{:>10}{:>10}{:>10}{:>9}{:>10}{tail:>8}",
+                    "ops/s", "p50 ms", "p99 ms", "p99.9 ms", "CPU us", "disk B"
+                )?;
+            }
             writeln!(
                 f,
-                "{:<26}{:<20}{:>10.0}{:>10.3}{:>10.3}{:>10.3}{:>10.1}{:>8}{ratio:>8}",
-                row.load,
+                "  {:<38}{:>10.0}{:>10.3}{:>10.3}{:>10.3}{:>9.1}{:>10.0}{:>8}",
                 row.server,
                 row.per_second,
                 row.p50_ms,
                 row.p99_ms,
                 row.p999_ms,
                 row.cpu_us,
+                row.disk_bytes,
                 row.errors
             )?;
+            if let Some(error) = &row.error {
+                writeln!(f, "    {error}")?;
+            }
         }
-        writeln!(f)?;
-        for figure in &self.figures {
-            writeln!(f, "{:<46}{:>12.3} {:<6}{}", figure.name, figure.value, figure.unit, figure.note)?;
+        Ok(())
+    }
+
+    fn verdicts_to(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.verdicts.is_empty() {
+            return Ok(());
+        }
+        let head = "weir over peer, median of rounds";
+        writeln!(
+            f,
+            "\n{head:<46}{:<24}{:<18}{:>8}{:>16}{:>10}",
+            "peer", "figure", "ratio", "spread", "target"
+        )?;
+        for v in &self.verdicts {
+            let (sign, mark) = (if v.at_least { ">=" } else { "<=" }, if v.met { "" } else { "  missed" });
+            writeln!(
+                f,
+                "{:<46}{:<24}{:<18}{:>7.2}x{:>16}{:>10}{mark}",
+                format!("{}, {}", v.work, v.load),
+                v.peer,
+                v.figure,
+                v.median,
+                format!("{:.2} - {:.2}", v.low, v.high),
+                format!("{sign} {:.2}", v.bound)
+            )?;
         }
         Ok(())
     }

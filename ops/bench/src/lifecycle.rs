@@ -1,94 +1,40 @@
-//! The measurements themselves.
+//! What happens to a cluster as a whole: failover, idling, a restart; and `redis-benchmark`.
 
-use crate::Plan;
-use crate::load::{self, ENTRY_BYTES, Measured, add_command};
-use crate::redis::{Redis, redis_benchmark};
-use crate::report::{Report, Row, median};
-use crate::target::Target;
-use anyhow::{Context, Result, anyhow};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use weir_tests::client::{ClusterClient, Fate, slot_map};
 use weir_tests::connection::Connection;
-use weir_tests::process::{Cluster, ClusterOptions};
+use weir_tests::process::Cluster;
 
-async fn weir(plan: &Plan, name: &str) -> Result<Cluster> {
-    Cluster::start(ClusterOptions {
-        weir: plan.weir.clone(),
-        dir: plan.dir.join(name),
-        nodes: 3,
-        arguments: plan.node_arguments.clone(),
-        hosts: Vec::new(),
-    })
-    .await
-}
+use crate::Plan;
+use crate::load::speech::{ENTRY_BYTES, Speech};
+use crate::report::{Report, median};
+use crate::servers::peers::Programs;
+use crate::servers::redis::redis_benchmark;
+use crate::servers::target::Target;
+use crate::servers::{self, Kind, Server};
+use crate::usage::{Usage, resident_bytes};
 
-/// Rounds of each load, taking turns between the servers.
-pub(crate) async fn measure(
-    plan: &Plan,
-    report: &mut Report,
-    throughput: bool,
-    benchmark: bool,
-) -> Result<()> {
-    let redis = Redis::start(plan).await?;
-    let mut cluster = weir(plan, "throughput").await?;
-    let pids = pids(&mut cluster)?;
-    let seeds = cluster.addresses();
-    if throughput {
-        for load in plan.loads.iter().copied() {
-            let (mut of_redis, mut of_weir): (Vec<Measured>, Vec<Measured>) = (Vec::new(), Vec::new());
-            for round in 0..plan.rounds {
-                eprintln!("  {}, round {} of {}", load.name(), round + 1, plan.rounds);
-                let label = format!("{}-{}-{round}", load.connections, load.pipeline);
-                redis.clear().await?;
-                let target = redis.target();
-                of_redis.push(with_cpu(&[redis.pid()], load::run(&target, load, plan.round, &label)).await?);
-                let target = Target::cluster(&seeds).await?;
-                of_weir.push(with_cpu(&pids, load::run(&target, load, plan.round, &label)).await?);
-                delete(&seeds, &label, load.connections).await?;
-            }
-            let reference = Row::of(&load.name(), "redis-server always", &of_redis);
-            let mut row = Row::of(&load.name(), "weir, 3 processes", &of_weir);
-            row.ratio = Some(row.per_second / reference.per_second);
-            if load.connections == 1
-                && let (Some(disk), Some(net)) = (
-                    report.value("fdatasync p50, 3 writers at once"),
-                    report.value("loopback round trip p50"),
-                )
-            {
-                let floor = disk + 2.0 * net;
-                let note = format!("floor {floor:.3} ms = 3 writers' fdatasync + 2 round trips; target 2x");
-                report.figure("p50 of one connection over the floor", row.p50_ms / floor, "x", note);
-            }
-            report.rows.extend([reference, row]);
-        }
-    }
-    if benchmark {
-        for (connections, requests) in [(50, 40_000), (200, 80_000)] {
-            let requests = if plan.rounds == 1 { requests / 4 } else { requests };
-            for (server, port, is_cluster) in
-                [("redis-server always", redis.port, false), ("weir, 3 processes", cluster.port(0), true)]
-            {
-                let name = format!("redis-benchmark -c {connections}, {server}");
-                match redis_benchmark(port, is_cluster, connections, requests) {
-                    Ok((per_second, p50)) => {
-                        report.figure(&name, per_second, "ops/s", format!("p50 {p50:.3} ms"))
-                    }
-                    Err(error) => report.figure(&name, 0.0, "ops/s", format!("not usable: {error:#}")),
+/// Appends as `redis-benchmark` measures them.
+pub(crate) async fn benchmark(plan: &Plan, programs: &Programs, report: &mut Report) -> Result<()> {
+    for (connections, requests) in [(50, 40_000), (200, 80_000)] {
+        let requests = if plan.rounds == 1 { requests / 4 } else { requests };
+        for kind in [Kind::RedisAlways, Kind::Weir] {
+            let server = Server::start(kind, plan, programs).await?;
+            let address = server.target().await?.address_of("rb");
+            let port = address.rsplit(':').next().context("a port")?;
+            let name = format!("redis-benchmark -c {connections}, {}", kind.name());
+            match redis_benchmark(port, kind == Kind::Weir, connections, requests) {
+                Ok((per_second, p50)) => {
+                    report.figure(&name, per_second, "ops/s", format!("p50 {p50:.3} ms"))
                 }
+                Err(error) => report.figure(&name, 0.0, "ops/s", format!("not usable: {error:#}")),
             }
         }
-    }
-    Ok(())
-}
-
-async fn delete(seeds: &[String], label: &str, connections: usize) -> Result<()> {
-    let mut client = ClusterClient::new(seeds, Duration::from_secs(10));
-    for n in 0..connections {
-        let key = format!("bench:{label}:{n}");
-        client.insist(&key, &["DEL", &key], Duration::from_secs(20)).await.map_err(|e| anyhow!(e))?;
     }
     Ok(())
 }
@@ -100,13 +46,13 @@ pub(crate) async fn failover_and_idle(
     failover: bool,
     idle: bool,
 ) -> Result<()> {
-    let mut cluster = weir(plan, "failover").await?;
+    let mut cluster = servers::weir(plan, &plan.dir.join("failover")).await?;
     if idle {
         sleep(Duration::from_secs(3)).await;
         let pids = pids(&mut cluster)?;
-        let before = cpu_seconds(&pids)?;
+        let before = Usage::of(&pids, &plan.dir)?;
         sleep(plan.idle).await;
-        let used = cpu_seconds(&pids)? - before;
+        let used = Usage::of(&pids, &plan.dir)?.since(&before).cpu_seconds;
         let percent = used / plan.idle.as_secs_f64() * 100.0;
         let note = format!("of one core, over {} s; target 5", plan.idle.as_secs());
         report.figure("idle CPU of three processes", percent, "%", note);
@@ -184,30 +130,10 @@ fn pids(cluster: &mut Cluster) -> Result<Vec<u32>> {
     (0..cluster.len()).map(|node| Ok(cluster.process(node)?.pid())).collect()
 }
 
-/// A round, and what it cost the server's processes.
-async fn with_cpu(pids: &[u32], round: impl Future<Output = Result<Measured>>) -> Result<Measured> {
-    let before = cpu_seconds(pids)?;
-    let mut measured = round.await?;
-    measured.cpu_seconds = cpu_seconds(pids)? - before;
-    Ok(measured)
-}
-
-/// User and system time of some processes together, from /proc.
-fn cpu_seconds(pids: &[u32]) -> Result<f64> {
-    let mut ticks = 0.0;
-    for pid in pids {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        // Fields after the name, which is in parentheses; user time is the 12th of them, system time the 13th.
-        let fields: Vec<&str> = stat.rsplit(')').next().context("stat")?.split_whitespace().collect();
-        ticks += fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
-    }
-    Ok(ticks / 100.0)
-}
-
 /// Time until a cluster with much data serves again, after a clean stop and after kill -9.
 pub(crate) async fn restart(plan: &Plan, report: &mut Report) -> Result<()> {
     const STREAMS: usize = 60;
-    let mut cluster = weir(plan, "restart").await?;
+    let mut cluster = servers::weir(plan, &plan.dir.join("restart")).await?;
     let seeds = cluster.addresses();
     let target = Target::cluster(&seeds).await?;
     eprintln!("  adding {} entries of {ENTRY_BYTES} B", plan.entries);
@@ -229,8 +155,10 @@ pub(crate) async fn restart(plan: &Plan, report: &mut Report) -> Result<()> {
         "ops/s",
         format!("{} entries", each * STREAMS),
     );
-    let memory: f64 =
-        (0..cluster.len()).map(|n| resident_mb(&mut cluster, n).unwrap_or(0.0)).sum::<f64>() / 3.0;
+    let mut memory = 0.0;
+    for pid in pids(&mut cluster)? {
+        memory += resident_bytes(pid)? / 3.0 / f64::from(1 << 20);
+    }
     report.figure("memory of a node with that", memory, "MB", "resident");
 
     for clean in [true, false] {
@@ -262,7 +190,7 @@ pub(crate) async fn restart(plan: &Plan, report: &mut Report) -> Result<()> {
 async fn fill(address: String, key: String, entries: usize) -> Result<()> {
     const PIPELINE: usize = 100;
     let mut connection = Connection::open(&address, Duration::from_secs(5)).await?;
-    let one = add_command(&key);
+    let (one, _) = Speech::Resp.append(&key);
     let mut left = entries;
     while left > 0 {
         let now = left.min(PIPELINE);
@@ -275,10 +203,4 @@ async fn fill(address: String, key: String, entries: usize) -> Result<()> {
         left -= now;
     }
     Ok(())
-}
-
-fn resident_mb(cluster: &mut Cluster, node: usize) -> Result<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", cluster.process(node)?.pid()))?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("VmRSS")?;
-    Ok(line.split_whitespace().nth(1).context("VmRSS")?.parse::<f64>()? / 1024.0)
 }
