@@ -44,6 +44,20 @@ sim scenario="smoke" *args="--seed 1":
 meta seed="1":
     ops/same-bytes {{profile}} {{seed}}
 
+# the same seeds in two builds (release and ci) give the same bytes
+meta-builds scenario="mixed" seeds="1..4":
+    cargo build --release -p weir-sim --bin weir-sim
+    cargo build --profile ci -p weir-sim --bin weir-sim
+    target/release/weir-sim meta --scenario {{scenario}} --seeds {{seeds}} --other target/ci/weir-sim
+
+# what a cluster would do under faults: just report sim/examples/three-zones.toml --html report.html
+report *args:
+    cargo run --profile {{profile}} -p weir-sim --bin weir-sim -- report {{args}}
+
+# how long a sync and a round trip take here, for a report's file
+probe *args:
+    cargo run --profile {{profile}} -p weir-sim --bin weir-sim -- probe {{args}}
+
 # many simulated runs: just sim-seeds all 1..11, stops at the first that fails
 sim-seeds scenario="all" seeds="1..4" *args="": build
     {{target}}/weir-sim explore {{scenario}} --seeds {{seeds}} {{args}}

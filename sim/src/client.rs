@@ -29,6 +29,8 @@ pub(crate) struct Client {
     /// How long it waits for an answer.
     pub(crate) patience: Duration,
     readonly: bool,
+    /// Now and then it asks a node that it does not believe to lead.
+    strays: bool,
 }
 
 struct Connection {
@@ -49,12 +51,18 @@ impl Client {
             connections: BTreeMap::new(),
             patience,
             readonly: false,
+            strays: true,
         }
     }
 
     /// Says READONLY on every connection and asks any node.
     pub(crate) fn set_readonly(&mut self) {
         self.readonly = true;
+    }
+
+    /// Asks nobody else while it knows a leader.
+    pub(crate) fn never_stray(&mut self) {
+        self.strays = false;
     }
 
     /// The client's own random source, for its workload.
@@ -162,7 +170,7 @@ impl Client {
     fn choose(&mut self, key: &str) -> String {
         let known = self.leaders.get(&slot_of(key.as_bytes()));
         match known {
-            Some(at) if !self.readonly && !self.rng.random_ratio(1, 40) => at.clone(),
+            Some(at) if !(self.readonly || self.strays && self.rng.random_ratio(1, 40)) => at.clone(),
             _ => self.nodes[self.rng.random_range(0..self.nodes.len())].clone(),
         }
     }

@@ -19,9 +19,14 @@ use crate::{
     book::micros,
     disk::medium::lock,
     invariants::{
+        bounds_are_kept,
         equal_state_at_equal_index::{self, States},
+        nothing_panics,
         one_leader_per_term::{self, Leaders},
         one_owner_per_slot,
+        replicas_converge::{self, Progress},
+        shards_serve_soon::{self, Service},
+        watermarks_keep_order::{self, Marks, Watermarks},
     },
     plan::Plan,
     world::World,
@@ -33,8 +38,11 @@ pub(crate) const SEGMENT_BYTES: u64 = 256 << 10;
 pub(crate) const PORT: u16 = 7001;
 /// How often it is looked who leads: more often than anybody can win an election and lose it again.
 const WATCH_EVERY: Duration = Duration::from_millis(4);
-/// How often the states of the replicas are compared while things go on.
-const COMPARE_EVERY: Duration = Duration::from_millis(40);
+/// How often points of progress and bounds are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How often the states of the replicas are compared while things go on. States that differ go on differing, and a hash
+/// of all there is costs more than all else: seldom is enough.
+const COMPARE_EVERY: Duration = Duration::from_millis(500);
 
 /// Which shard's leadership is to be handed to which node.
 type Orders = mpsc::UnboundedSender<(u32, NodeId)>;
@@ -54,30 +62,35 @@ pub(crate) struct Cluster {
     election_timeout_max: Duration,
     leaders: Leaders,
     states: States,
+    watermarks: Watermarks,
+    /// Whether what is applied has to be on the disks of a majority.
+    syncs_always: bool,
+    /// After the faults: how soon every shard serves.
+    service: Option<Service>,
     /// Who was last seen leading each group.
     leading: BTreeMap<u32, (u64, u64)>,
     /// What each replica had applied when it was last compared.
     compared: BTreeMap<(usize, u32), u64>,
     compared_at: Duration,
     watched_at: Duration,
-}
-
-/// How far one replica is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Progress {
-    last: u64,
-    applied: u64,
+    looked_at: Duration,
 }
 
 impl Cluster {
-    /// Starts nodes with empty disks.
-    pub(crate) fn new(mut world: World, plan: &Plan) -> Self {
+    /// Starts nodes with empty disks, n1, n2 and so on.
+    pub(crate) fn new(world: World, plan: &Plan) -> Self {
         let names: Vec<String> = (1..=plan.nodes).map(|number| format!("n{number}")).collect();
+        Self::with_names(world, plan, &names.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// The same with names of one's own.
+    pub(crate) fn with_names(mut world: World, plan: &Plan, names: &[&str]) -> Self {
         let list: Vec<String> = names.iter().map(|name| format!("{name}={name}:{PORT}")).collect();
         let mut windows = Vec::new();
-        let election_timeout_max = Config::default().election_timeout_ms_max;
-        for name in &names {
+        let mut election_timeout_max = Config::default().election_timeout_ms_max;
+        for name in names {
             let config = settings(name, &list.join(","), plan);
+            election_timeout_max = config.election_timeout_ms_max;
             let window = Window::default();
             windows.push(window.clone());
             world.add_node(name, move |env| {
@@ -101,10 +114,14 @@ impl Cluster {
             election_timeout_max: Duration::from_millis(election_timeout_max),
             leaders: Leaders::default(),
             states: States::default(),
+            watermarks: Watermarks::default(),
+            syncs_always: plan.settings.iter().all(|(name, _)| name != "durability"),
+            service: None,
             leading: BTreeMap::new(),
             compared: BTreeMap::new(),
             compared_at: Duration::ZERO,
             watched_at: Duration::ZERO,
+            looked_at: Duration::ZERO,
         }
     }
 
@@ -124,10 +141,16 @@ impl Cluster {
 
     /// Moves time on and watches. Answers the nodes that ended by themselves and what they said.
     pub(crate) fn step(&mut self) -> Result<Vec<(usize, String)>, Violation> {
-        let ends = self.world.step().map_err(|text| self.violation("nodes_come_back", text))?;
+        let ends = self.world.step().map_err(|text| self.violation(nothing_panics::NAME, text))?;
         if self.world.now() >= self.watched_at + WATCH_EVERY {
             self.watched_at = self.world.now();
             self.watch_leaders().map_err(|text| self.violation(one_leader_per_term::NAME, text))?;
+            self.watch_service().map_err(|text| self.violation(shards_serve_soon::NAME, text))?;
+        }
+        if self.world.now() >= self.looked_at + LOOK_EVERY {
+            self.looked_at = self.world.now();
+            self.watch_marks().map_err(|text| self.violation(watermarks_keep_order::NAME, text))?;
+            self.watch_bounds().map_err(|text| self.violation(bounds_are_kept::NAME, text))?;
         }
         if self.world.now() >= self.compared_at + COMPARE_EVERY {
             self.compared_at = self.world.now();
@@ -198,6 +221,89 @@ impl Cluster {
         Ok(())
     }
 
+    /// Looks at the points of progress of every replica, and at the disks below them.
+    fn watch_marks(&mut self) -> Result<(), String> {
+        let mut furthest: BTreeMap<u32, (u64, Vec<Option<u64>>)> = BTreeMap::new();
+        for index in 0..self.windows.len() {
+            let life = self.world.nodes[index].starts();
+            let Some(node) = self.node(index) else { continue };
+            for replica in node.shards.all() {
+                let (shard, applied) = (replica.id().0, replica.applied());
+                let group = replica.group();
+                let marks = {
+                    let status = group.status();
+                    let status = status.borrow();
+                    Marks { term: status.term, snapshot: status.snapshot, applied }
+                };
+                self.watermarks.saw(index, life, shard, marks)?;
+                let voters = self.windows.len().min(3);
+                let (most, durable) = furthest.entry(shard).or_insert_with(|| (0, vec![None; voters]));
+                *most = applied.max(*most);
+                if let Some(slot) = durable.iter_mut().find(|slot| slot.is_none()) {
+                    *slot = Some(group.durable_index());
+                }
+            }
+        }
+        if self.syncs_always {
+            for (shard, (applied, durable)) in furthest {
+                watermarks_keep_order::check_majority(shard, applied, &durable)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at what can grow on every node.
+    fn watch_bounds(&self) -> Result<(), String> {
+        for index in 0..self.windows.len() {
+            let Some(node) = self.node(index) else { continue };
+            let config = &node.config;
+            let connections = usize::try_from(node.metrics.connections_open.get()).unwrap_or(usize::MAX);
+            let shards = node.shards.all();
+            let parked = shards.iter().map(|replica| replica.parked()).sum();
+            let mut levels = vec![
+                ("maxclients", connections, config.maxclients),
+                ("held-commands-max", node.held.commands(), config.held_commands_max),
+                ("blocked-clients-max", parked, config.blocked_clients_max),
+            ];
+            for replica in shards {
+                let open = replica.unanswered();
+                levels.push(("queue-commands-max", open.commands, config.queue_commands_max));
+                levels.push(("batches-in-flight-max", open.batches, config.batches_in_flight_max));
+            }
+            bounds_are_kept::check(&self.world.nodes[index].name, &levels)?;
+        }
+        Ok(())
+    }
+
+    /// From now on nothing goes wrong: watches how soon every shard serves.
+    pub(crate) fn expect_service(&mut self, shards: u32) {
+        self.service = Some(Service::new(shards));
+    }
+
+    fn watch_service(&mut self) -> Result<(), String> {
+        let Some(mut service) = self.service.take() else { return Ok(()) };
+        if service.over() {
+            return Ok(());
+        }
+        let now = self.world.now();
+        let within = self.election_timeout_max * shards_serve_soon::ELECTIONS_MAX;
+        let mut shards: BTreeMap<u32, (usize, bool)> = BTreeMap::new();
+        for index in 0..self.windows.len() {
+            let Some(node) = self.node(index) else { continue };
+            for replica in node.shards.all() {
+                let (running, serves) = shards.entry(replica.id().0).or_default();
+                *running += 1;
+                *serves |= replica.serving();
+            }
+        }
+        let voters = self.windows.len().min(3);
+        for (shard, (running, serves)) in shards {
+            service.saw(shard, now, 2 * running > voters, serves, within)?;
+        }
+        self.service = Some(service);
+        Ok(())
+    }
+
     /// Compares the state of every replica that moved with what was seen at the same index before.
     pub(crate) fn compare_states(&mut self) -> Result<(), String> {
         for index in 0..self.windows.len() {
@@ -247,15 +353,8 @@ impl Cluster {
     /// Whether every shard has all its replicas but those of nodes that stay out, all with the same applied index and
     /// nothing more in their logs.
     pub(crate) fn replicas_are_level(&self) -> bool {
-        let all = self.replicas();
         let out = (0..self.windows.len()).filter(|index| self.node(*index).is_none()).count();
-        !all.is_empty()
-            && all.values().all(|replicas| {
-                let (_, first) = replicas[0];
-                replicas.len() + out >= self.windows.len().min(3)
-                    && first.last == first.applied
-                    && replicas.iter().all(|(_, progress)| *progress == first)
-            })
+        replicas_converge::are_level(&self.replicas(), out, self.windows.len())
     }
 
     /// Snapshots that the running processes have installed.

@@ -12,7 +12,12 @@ use std::{
 
 use clap::ValueEnum;
 
-use crate::{coverage::Coverage, planted::Bug, runs, scenarios::Scenario};
+use crate::{
+    coverage::Coverage,
+    planted::Bug,
+    runs::{self, Told},
+    scenarios::Scenario,
+};
 
 /// Time between two lines about how far it is, where nobody looks at a bar.
 const PROGRESS_EVERY: Duration = Duration::from_secs(15);
@@ -84,7 +89,7 @@ pub(crate) fn explore(wanted: Wanted) -> ExitCode {
                 if let Some(file) = &mut keep {
                     let _ = writeln!(file, "{}", line_of(*scenario, *seed));
                 }
-                progress.clean(told.simulated_ms);
+                progress.clean(&told);
                 return true;
             }
             progress.end();
@@ -132,6 +137,7 @@ struct Progress {
     total: usize,
     done: usize,
     simulated_ms: u64,
+    healed_ms: Vec<u64>,
     started: Instant,
     printed: Instant,
     bar: bool,
@@ -144,15 +150,17 @@ impl Progress {
             total,
             done: 0,
             simulated_ms: 0,
+            healed_ms: Vec::new(),
             started: now,
             printed: now,
             bar: std::io::stderr().is_terminal(),
         }
     }
 
-    fn clean(&mut self, simulated_ms: u64) {
+    fn clean(&mut self, told: &Told) {
         self.done += 1;
-        self.simulated_ms += simulated_ms;
+        self.simulated_ms += told.simulated_ms;
+        self.healed_ms.extend(told.healed_ms);
         if self.bar {
             let full = BAR * self.done / self.total.max(1);
             eprint!("\r[{}{}] {}", "#".repeat(full), "-".repeat(BAR - full), self.line());
@@ -178,12 +186,24 @@ impl Progress {
 
     fn summary(&self, jobs: usize) -> String {
         let simulated = self.simulated_ms as f64 / 1000.0;
-        format!(
-            "{} seeds clean, {:.2} seeds/s with {jobs} at a time, {:.0} simulated seconds a second",
-            self.done,
-            self.rate(),
-            simulated / self.started.elapsed().as_secs_f64().max(1e-6)
-        )
+        let wall = self.started.elapsed().as_secs_f64().max(1e-6);
+        let mut text = format!("{} seeds clean, {:.2} seeds/s with {jobs} at a time", self.done, self.rate());
+        match runs::cpu_of_children().filter(|cpu| *cpu > 0.0) {
+            Some(cpu) => {
+                text.push_str(&format!("; {:.0} simulated seconds a second of one core", simulated / cpu))
+            }
+            None => text.push_str(&format!("; {:.0} simulated seconds a second", simulated / wall)),
+        }
+        let mut healed = self.healed_ms.clone();
+        healed.sort_unstable();
+        if let (Some(p50), Some(p99)) =
+            (healed.get(healed.len() / 2), healed.get((healed.len() * 99).div_ceil(100).saturating_sub(1)))
+        {
+            text.push_str(&format!(
+                "; every key written again {p50} ms after the faults (median), {p99} ms (p99)"
+            ));
+        }
+        text
     }
 }
 

@@ -25,6 +25,7 @@ mod invariants;
 mod library;
 mod meta;
 mod net;
+mod outlook;
 mod plan;
 mod planted;
 mod report;
@@ -52,7 +53,7 @@ use std::{
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
-    invariants::NOTHING_PANICS,
+    invariants::nothing_panics,
     planted::Bug,
     scenarios::{Options, Scenario, Verdict},
 };
@@ -152,6 +153,9 @@ enum Command {
         /// Seeds, `A..B` (B excluded) or `N` for `0..N`.
         #[arg(long, default_value = "0..3", value_parser = explore::parse_range)]
         seeds: std::ops::Range<u64>,
+        /// Another build of this program, of the same sources, for the second run of each seed.
+        #[arg(long, value_name = "PROGRAM")]
+        other: Option<PathBuf>,
     },
     /// Plant every bug in turn; fail when one is not caught, or only by a check that says something else.
     Planted {
@@ -164,6 +168,12 @@ enum Command {
         #[arg(long)]
         jobs: Option<usize>,
     },
+    /// List the invariants: which promise each is about, what it says, which planted bugs it catches.
+    Invariants,
+    /// Tell what a cluster of yours would do under faults: gaps, redeliveries, WAIT, what its disks allow.
+    Report(outlook::Wanted),
+    /// Measure how long a sync and a round trip take on this machine, for a report's file.
+    Probe(outlook::probe::Wanted),
 }
 
 /// One scenario or, `None`, all.
@@ -180,8 +190,14 @@ fn main() -> ExitCode {
             explore::explore(explore::Wanted { scenario, seeds, jobs: jobs(most), bug, resume, coverage })
         }
         Command::Shrink { scenario, seed, out, bug } => shrink::shrink(scenario, seed, bug, out),
-        Command::Meta { scenario, seeds } => meta::meta(scenario, seeds),
+        Command::Meta { scenario, seeds, other } => meta::meta(scenario, seeds, other.as_deref()),
         Command::Planted { bug, seeds_max, jobs: most } => planted::run(bug, seeds_max, jobs(most)),
+        Command::Report(wanted) => outlook::report(&wanted),
+        Command::Probe(wanted) => outlook::probe::probe(&wanted),
+        Command::Invariants => {
+            print!("{}", invariants::table::table());
+            ExitCode::SUCCESS
+        }
         Command::List => {
             for scenario in Scenario::value_variants() {
                 println!("{:<20} {}", scenario.name(), scenario.about());
@@ -230,8 +246,7 @@ fn run(
 
 fn replay(file: &Path, telling: &Telling) -> ExitCode {
     let read = std::fs::read_to_string(file).map_err(|error| error.to_string());
-    let plan: plan::Plan = match read.and_then(|text| serde_json::from_str(&text).map_err(|e| e.to_string()))
-    {
+    let plan = match read.and_then(|text| plan::Plan::from_json(&text)) {
         Ok(plan) => plan,
         Err(error) => {
             eprintln!("{}: {error}", file.display());
@@ -251,16 +266,18 @@ fn replay(file: &Path, telling: &Telling) -> ExitCode {
 /// A panic anywhere in a node is a violation, and the end of the run: say so, and how to see it again.
 fn end_at_a_panic(replay: String, json: bool) {
     std::panic::set_hook(Box::new(move |panic| {
-        let text = panic.to_string().replace('\n', " ");
+        let text = nothing_panics::text(&panic.to_string());
         let report = format!(
-            "violation: {NOTHING_PANICS}\n  must hold: {}\n  but: {text}\n",
-            invariants::in_words(NOTHING_PANICS)
+            "violation: {}\n  must hold: {}\n  but: {text}\n",
+            nothing_panics::NAME,
+            invariants::in_words(nothing_panics::NAME)
         );
         if json {
-            let seen = runs::Seen { invariant: NOTHING_PANICS.to_owned(), text };
+            let seen = runs::Seen { invariant: nothing_panics::NAME.to_owned(), text };
             let told = runs::Told {
                 violations: vec![seen],
                 simulated_ms: 0,
+                healed_ms: None,
                 coverage: coverage::Coverage::default(),
                 report,
             };

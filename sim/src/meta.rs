@@ -1,15 +1,30 @@
 //! The same seed twice must give the same timeline, byte for byte: else no failure could be
 //! replayed. Each run is a process of its own, so nothing that a process draws at its start
-//! (hash keys, addresses) goes unnoticed.
+//! (hash keys, addresses) goes unnoticed. With another build of the same sources as the second, nothing that a
+//! compiler decides does either (the order of fields, of statics, of what is inlined).
 
-use std::{ops::Range, path::Path, process::ExitCode};
+use std::{
+    io,
+    ops::Range,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use crate::{runs, scenarios::Scenario};
 
-pub(crate) fn meta(scenario: Scenario, seeds: Range<u64>) -> ExitCode {
+/// `other`: the program that makes the second runs, instead of this one.
+pub(crate) fn meta(scenario: Scenario, seeds: Range<u64>, other: Option<&Path>) -> ExitCode {
+    let this = match std::env::current_exe() {
+        Ok(this) => this,
+        Err(error) => {
+            eprintln!("this program cannot be found again: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let programs = [this.clone(), other.map_or(this, PathBuf::from)];
     for seed in seeds {
-        match twice(scenario, seed) {
-            Ok(lines) => println!("seed {seed}: {lines} lines, equal both times"),
+        match twice(scenario, seed, &programs) {
+            Ok(lines) => println!("{} seed {seed}: {lines} lines, equal both times", scenario.name()),
             Err(Difference::Found(text)) => {
                 println!("seed {seed}: {text}");
                 return ExitCode::from(1);
@@ -29,26 +44,26 @@ enum Difference {
     NotRun(String),
 }
 
-fn twice(scenario: Scenario, seed: u64) -> Result<usize, Difference> {
+fn twice(scenario: Scenario, seed: u64, programs: &[PathBuf; 2]) -> Result<usize, Difference> {
     let dir = std::env::temp_dir();
-    let run = |which: &str| -> Result<String, String> {
+    let run = |which: &str, program: &Path| -> Result<String, String> {
         let path = dir.join(format!("weir-sim-{}-{}-{seed}-{which}", std::process::id(), scenario.name()));
-        let text = timeline(scenario, seed, &path);
+        let text = timeline(program, scenario, seed, &path);
         let _ = std::fs::remove_file(&path);
         text
     };
-    let first = run("a").map_err(Difference::NotRun)?;
-    let second = run("b").map_err(Difference::NotRun)?;
+    let first = run("a", &programs[0]).map_err(Difference::NotRun)?;
+    let second = run("b", &programs[1]).map_err(Difference::NotRun)?;
     match first_difference(&first, &second) {
         None => Ok(first.lines().count()),
         Some(text) => Err(Difference::Found(text)),
     }
 }
 
-fn timeline(scenario: Scenario, seed: u64, path: &Path) -> Result<String, String> {
-    let output = runs::one_seed(scenario, seed, None)
-        .and_then(|mut command| command.arg("--trace-file").arg(path).output())
-        .map_err(|error| format!("cannot run: {error}"))?;
+fn timeline(program: &Path, scenario: Scenario, seed: u64, path: &Path) -> Result<String, String> {
+    let mut command = runs::one_seed_of(program, scenario, seed, None);
+    let output: io::Result<_> = command.arg("--trace-file").arg(path).output();
+    let output = output.map_err(|error| format!("cannot run: {error}"))?;
     std::fs::read_to_string(path).map_err(|error| {
         format!("no timeline ({error}); {}: {}", output.status, String::from_utf8_lossy(&output.stderr))
     })

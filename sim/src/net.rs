@@ -15,6 +15,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use rand::{Rng, rngs::StdRng};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use turmoil::net::{TcpListener, TcpStream};
 use weir_env::{
@@ -52,6 +53,28 @@ impl Grid {
     fn power(&self, address: &str) -> Power {
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         lock(&self.0).get(host).copied().unwrap_or(Power::On)
+    }
+}
+
+/// How long messages take on one link, in both directions, in milliseconds.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LinkTime {
+    pub(crate) a: String,
+    pub(crate) b: String,
+    pub(crate) ms: f64,
+    /// Up to this much more.
+    pub(crate) jitter_ms: f64,
+}
+
+impl LinkTime {
+    /// Draws whole ticks whose mean is the wanted time. What is sent and due in the same tick takes half a tick on
+    /// average, since hosts run one after the other in a random order.
+    pub(crate) fn draw(&self, rng: &mut StdRng) -> u64 {
+        let ms = self.ms + self.jitter_ms * rng.random::<f64>();
+        if ms >= 1.0 {
+            return ms.floor() as u64 + u64::from(rng.random::<f64>() < ms.fract());
+        }
+        u64::from(rng.random::<f64>() < 2.0 * ms - 1.0)
     }
 }
 

@@ -6,9 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{faults::Fault, planted::Bug, scenarios::Scenario};
 
+/// Format of the files that hold a plan. It rises when a plan of before would be another run, or none.
+pub(crate) const FORMAT: u32 = 1;
+
 /// Everything that decides a run. The same plan gives the same bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Plan {
+    /// [`FORMAT`].
+    pub(crate) format: u32,
     pub(crate) scenario: Scenario,
     /// Seeds every random source of the world.
     pub(crate) seed: u64,
@@ -68,6 +74,7 @@ impl Plan {
     /// A plan without faults, as most scenarios begin.
     pub(crate) fn calm(scenario: Scenario, seed: u64, rng: &mut StdRng) -> Self {
         Self {
+            format: FORMAT,
             scenario,
             seed,
             nodes: 3,
@@ -83,7 +90,7 @@ impl Plan {
                 readers: 2,
                 waiters: 1,
                 scratchers: 2,
-                pause_ms_max: 60,
+                pause_ms_max: 140,
             },
             settings: Vec::new(),
             faults: Vec::new(),
@@ -105,7 +112,63 @@ impl Plan {
         self.settings.push((name.to_owned(), value.to_string()));
     }
 
+    /// Reads a file's text. An error names the line.
+    pub(crate) fn from_json(text: &str) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Head {
+            format: Option<u32>,
+        }
+        let line_of = |field: &str| {
+            let name = format!("\"{field}\"");
+            text.lines().position(|line| line.contains(&name)).map_or(1, |line| line + 1)
+        };
+        let head: Head = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        match head.format {
+            Some(FORMAT) => {}
+            Some(other) => {
+                let line = line_of("format");
+                return Err(format!(
+                    "line {line}: a plan of format {other}, this build reads format {FORMAT}"
+                ));
+            }
+            None => return Err(format!("line 1: no \"format\"; this build reads plans of format {FORMAT}")),
+        }
+        let plan: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        for (field, value, most) in [
+            ("nodes", plan.nodes, 9),
+            ("shards", plan.shards as usize, 64),
+            ("keys_per_shard", plan.keys_per_shard, 1000),
+        ] {
+            if !(1..=most).contains(&value) {
+                let line = line_of(field);
+                return Err(format!("line {line}: {field} is {value}, it can be 1 to {most}"));
+            }
+        }
+        Ok(plan)
+    }
+
     pub(crate) fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_of_another_format_or_with_impossible_values_is_refused_with_its_line() {
+        let text = Plan::calm(Scenario::Smoke, 1, &mut Plan::rng(1)).to_json();
+        assert!(Plan::from_json(&text).is_ok());
+        for (from, to, wanted) in [
+            ("\"format\": 1", "\"format\": 7", "line 2: a plan of format 7, this build reads format 1"),
+            ("\"format\": 1,", "", "line 1: no \"format\""),
+            ("\"nodes\": 3", "\"nodes\": 0", "line 5: nodes is 0"),
+            ("\"nodes\": 3", "\"nodes\": -3", "at line 5"),
+            ("\"nodes\"", "\"knots\"", "unknown field `knots`"),
+        ] {
+            let told = Plan::from_json(&text.replacen(from, to, 1)).unwrap_err();
+            assert!(told.contains(wanted), "{to}: {told}");
+        }
     }
 }

@@ -49,6 +49,10 @@ pub(crate) enum Bug {
     PurgeTooMuch,
     /// An old leader answers done for what another entry overwrote.
     DoneThoughOverwritten,
+    /// The queue of a shard takes more than its bound.
+    QueueWithoutBound,
+    /// A reader that is woken for nothing waits its whole time again.
+    DeadlineStartsAgain,
 }
 
 impl Bug {
@@ -88,6 +92,8 @@ impl Bug {
             Self::ForgetNoack => Inside::ForgetNoack,
             Self::PurgeTooMuch => Inside::PurgeTooMuch,
             Self::DoneThoughOverwritten => Inside::DoneThoughOverwritten,
+            Self::QueueWithoutBound => Inside::QueueWithoutBound,
+            Self::DeadlineStartsAgain => Inside::DeadlineStartsAgain,
         })
     }
 
@@ -103,7 +109,8 @@ impl Bug {
             Self::SnapshotWithoutPending | Self::PurgeTooMuch => Scenario::SnapshotCatchUp,
             Self::SnapshotWithoutDedup | Self::RetryWithoutDedup => Scenario::ExactlyOnce,
             Self::VoteInMemory | Self::TornTail => Scenario::PowerLoss,
-            Self::ServeTheGone | Self::ForgetNoack => Scenario::Blocking,
+            Self::ServeTheGone | Self::ForgetNoack | Self::DeadlineStartsAgain => Scenario::Blocking,
+            Self::QueueWithoutBound => Scenario::Overload,
             Self::LeaderRestore => Scenario::PowerLoss,
         }
     }
@@ -121,6 +128,7 @@ impl Bug {
         ];
         match self {
             Self::Fsync | Self::TornTail => &[
+                "log",
                 "adds_are_kept",
                 "acks_are_final",
                 "nothing_invented",
@@ -161,6 +169,8 @@ impl Bug {
             Self::VoteInMemory => &["one_leader_per_term"],
             Self::ServeTheGone => &["gone_clients_get_nothing"],
             Self::ForgetNoack => &["noack_leaves_nothing"],
+            Self::QueueWithoutBound => &["bounds_are_kept"],
+            Self::DeadlineStartsAgain => &["answers_are_in_time"],
             Self::PurgeTooMuch => &[
                 "nothing_panics",
                 "damaged_nodes_stop",

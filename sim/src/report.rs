@@ -130,6 +130,7 @@ mod tests {
             real: Duration::ZERO,
             summary: String::new(),
             coverage: Default::default(),
+            healed: None,
         };
         let report = failure(&verdict);
         assert!(report.contains("must hold: an answered XADD is there at the end"));

@@ -14,7 +14,7 @@ use weir_tests::check::Violation;
 
 use crate::{
     coverage::Coverage,
-    invariants::NOTHING_PANICS,
+    invariants::nothing_panics,
     planted::Bug,
     scenarios::{Scenario, Verdict},
 };
@@ -24,6 +24,8 @@ use crate::{
 pub(crate) struct Told {
     pub(crate) violations: Vec<Seen>,
     pub(crate) simulated_ms: u64,
+    /// Time from the end of the faults until every key was written again.
+    pub(crate) healed_ms: Option<u64>,
     pub(crate) coverage: Coverage,
     /// What a person reads.
     pub(crate) report: String,
@@ -47,11 +49,25 @@ impl Told {
         let failed = !verdict.violations.is_empty();
         Self {
             violations: verdict.violations.iter().map(Seen::from).collect(),
-            simulated_ms: u64::try_from(verdict.simulated.as_millis()).unwrap_or(u64::MAX),
+            simulated_ms: millis(verdict.simulated),
+            healed_ms: verdict.healed.map(millis),
             coverage: verdict.coverage.clone(),
             report: if failed { crate::report::failure(verdict) } else { String::new() },
         }
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Seconds of processor time that ended child processes took together; `None` where the system does not tell.
+pub(crate) fn cpu_of_children() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // Fields behind the name, which is in parentheses: the 14th and 15th are the children's times, in hundredths.
+    let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
+    let field = |at: usize| fields.get(at)?.parse::<f64>().ok();
+    Some((field(13)? + field(14)?) / 100.0)
 }
 
 /// The command that runs a seed again.
@@ -66,12 +82,17 @@ pub(crate) fn replay_command(scenario: Scenario, seed: u64, bug: Option<Bug>) ->
 
 /// This program again, set to run one seed.
 pub(crate) fn one_seed(scenario: Scenario, seed: u64, bug: Option<Bug>) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
+    Ok(one_seed_of(&std::env::current_exe()?, scenario, seed, bug))
+}
+
+/// A build of this program, set to run one seed.
+pub(crate) fn one_seed_of(program: &Path, scenario: Scenario, seed: u64, bug: Option<Bug>) -> Command {
+    let mut command = Command::new(program);
     command.args(["run", &scenario.name(), "--seed", &seed.to_string()]);
     if let Some(bug) = bug {
         command.args(["--break", &bug.name()]);
     }
-    Ok(command)
+    command
 }
 
 /// This program again, set to run a plan from a file.
@@ -84,23 +105,38 @@ pub(crate) fn one_plan(path: &Path) -> io::Result<Command> {
 /// Runs one command to its end.
 pub(crate) fn one(mut command: Command) -> io::Result<Told> {
     let output = command.arg("--json").stdin(Stdio::null()).output()?;
-    Ok(read(output.status, &output.stdout, &output.stderr))
+    Ok(Ended { status: output.status, stdout: output.stdout, stderr: output.stderr }.told())
 }
 
-/// What a run that ended told; a process that died tells that.
-fn read(status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> Told {
-    if let Ok(told) = serde_json::from_slice(stdout) {
-        return told;
+/// How a process ended and what it said.
+pub(crate) struct Ended {
+    status: ExitStatus,
+    pub(crate) stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+impl Ended {
+    /// How it ended, for people.
+    pub(crate) fn last_words(&self) -> String {
+        let errors = String::from_utf8_lossy(&self.stderr);
+        let mut tail: Vec<&str> = errors.lines().rev().take(30).collect();
+        tail.reverse();
+        format!("the run died: {}\n{}", self.status, tail.join("\n"))
     }
-    let errors = String::from_utf8_lossy(stderr);
-    let mut tail: Vec<&str> = errors.lines().rev().take(30).collect();
-    tail.reverse();
-    let text = format!("the run died: {status}");
-    Told {
-        report: format!("{text}\n{}\n", tail.join("\n")),
-        violations: vec![Seen { invariant: NOTHING_PANICS.to_owned(), text }],
-        simulated_ms: 0,
-        coverage: Coverage::default(),
+
+    /// What a run told; a process that died tells that.
+    fn told(&self) -> Told {
+        if let Ok(told) = serde_json::from_slice(&self.stdout) {
+            return told;
+        }
+        let text = format!("the run died: {}", self.status);
+        Told {
+            report: format!("{}\n", self.last_words()),
+            violations: vec![Seen { invariant: nothing_panics::NAME.to_owned(), text }],
+            simulated_ms: 0,
+            healed_ms: None,
+            coverage: Coverage::default(),
+        }
     }
 }
 
@@ -122,12 +158,27 @@ struct Running<T> {
     stderr: JoinHandle<Vec<u8>>,
 }
 
-/// Runs all of `work`, `jobs` at a time, and tells `each` of every end. `each` answers whether to go on.
+/// Runs all of `work`, `jobs` at a time, and tells `each_told` what came of each. It answers whether to go on.
 pub(crate) fn all<T>(
     work: impl IntoIterator<Item = T>,
     jobs: usize,
     command: impl Fn(&T) -> io::Result<Command>,
-    mut each: impl FnMut(&T, Told) -> bool,
+    mut each_told: impl FnMut(&T, Told) -> bool,
+) -> io::Result<()> {
+    let json = |one: &T| {
+        let mut command = command(one)?;
+        command.arg("--json");
+        Ok(command)
+    };
+    each(work, jobs, json, |one, ended| each_told(one, ended.told()))
+}
+
+/// Runs a command for each of `work`, `jobs` at a time, and tells `one_ended` of every end. It answers whether to go on.
+pub(crate) fn each<T>(
+    work: impl IntoIterator<Item = T>,
+    jobs: usize,
+    command: impl Fn(&T) -> io::Result<Command>,
+    mut one_ended: impl FnMut(&T, Ended) -> bool,
 ) -> io::Result<()> {
     let mut left = work.into_iter();
     let mut running: Vec<Running<T>> = Vec::new();
@@ -136,7 +187,7 @@ pub(crate) fn all<T>(
             && let Some(one) = left.next()
         {
             let mut command = command(&one)?;
-            command.arg("--json").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
             let mut child = command.spawn()?;
             let (stdout, stderr) = (drain(child.stdout.take()), drain(child.stderr.take()));
             running.push(Running { one, child, stdout, stderr });
@@ -153,8 +204,8 @@ pub(crate) fn all<T>(
             let mut ended = running.swap_remove(at);
             let status = ended.child.wait()?;
             let (stdout, stderr) = (ended.stdout.join(), ended.stderr.join());
-            let told = read(status, &stdout.unwrap_or_default(), &stderr.unwrap_or_default());
-            if !each(&ended.one, told) {
+            let (stdout, stderr) = (stdout.unwrap_or_default(), stderr.unwrap_or_default());
+            if !one_ended(&ended.one, Ended { status, stdout, stderr }) {
                 for mut other in running {
                     let _ = other.child.kill();
                     let _ = other.child.wait();

@@ -9,10 +9,11 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
+use futures_util::FutureExt;
 use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
 use weir_env::{BoxFuture, Job, Next, Spawn, TaskHandle, Wake, WriterLoop, time};
 
-use crate::disk::medium::lock;
+use crate::{disk::medium::lock, outlook::quantiles::Quantiles};
 
 /// The seeded random source of one node. Clones draw from one sequence.
 #[derive(Clone)]
@@ -25,6 +26,10 @@ impl SimRng {
 
     fn below(&self, end: u64) -> u64 {
         lock(&self.0).random_range(0..end.max(1))
+    }
+
+    fn draw_ms(&self, times: &Quantiles) -> u64 {
+        times.draw_ms(&mut *lock(&self.0))
     }
 }
 
@@ -45,6 +50,8 @@ struct Held {
     waiting: Vec<Waker>,
     /// Upper bound of the time before a step of the log writer, in milliseconds.
     disk_delay_ms_max: u64,
+    /// How long a step of the log writer takes, instead of that.
+    sync_times: Option<Quantiles>,
 }
 
 impl Controls {
@@ -70,8 +77,9 @@ impl Controls {
         lock(&self.0).disk_delay_ms_max = ms_max;
     }
 
-    pub(crate) fn disk_delay(&self) -> u64 {
-        lock(&self.0).disk_delay_ms_max
+    /// Lets a step of the log writer take as long as a sync does on a certain disk.
+    pub(crate) fn set_sync_times(&self, times: Quantiles) {
+        lock(&self.0).sync_times = Some(times);
     }
 }
 
@@ -120,9 +128,19 @@ impl Spawn for SimSpawn {
                     Next::Wait(timeout) => wake.wait(timeout).await,
                     Next::End => return,
                 }
-                let delay_ms = rng.below(controls.disk_delay() + 1);
+                let (delay_ms, measured) = {
+                    let held = lock(&controls.0);
+                    match &held.sync_times {
+                        Some(times) => (rng.draw_ms(times), true),
+                        None => (rng.below(held.disk_delay_ms_max + 1), false),
+                    }
+                };
                 if delay_ms > 0 {
                     time::sleep(time::Duration::from_millis(delay_ms)).await;
+                }
+                if measured {
+                    // What came meanwhile goes with this step: a step without work would take as long as a sync.
+                    let _ = wake.wait(None).now_or_never();
                 }
             }
         };

@@ -21,8 +21,9 @@ use crate::{
     cluster::{Cluster, SEGMENT_BYTES},
     disk::medium::lock,
     invariants::{
-        equal_state_at_equal_index, linearizable,
+        equal_state_at_equal_index, heals_in_time, linearizable,
         log_matching::{self, Logs},
+        replicas_converge,
     },
     plan::Plan,
     planted::Bug,
@@ -35,8 +36,6 @@ use crate::{
 
 /// A fresh cluster must serve every key within this.
 const FORMING_MAX: Duration = Duration::from_secs(30);
-/// With all faults over, every key must be served within this many election timeouts (P9).
-const HEALING_ELECTIONS_MAX: u32 = 10;
 /// Then everything must be read back and acknowledged within this; a client may first have to give up an answer.
 const READING_MAX: Duration = Duration::from_secs(25);
 /// After that, replicas must reach equal indexes within this.
@@ -60,9 +59,10 @@ pub(crate) fn run(plan: &Plan, options: Options) -> Verdict {
         real: Duration::ZERO,
         summary: format!(
             "{done} calls answered, {refused} refused, {unknown} unknown, {undecided} undecided, healed in {} ms",
-            story.healed_in.as_millis()
+            story.healed_in.unwrap_or_default().as_millis()
         ),
         coverage: story.strikes.coverage.clone(),
+        healed: story.healed_in,
     }
 }
 
@@ -71,7 +71,7 @@ struct Story {
     cluster: Cluster,
     stage: Stage,
     strikes: Strikes,
-    healed_in: Duration,
+    healed_in: Option<Duration>,
     counts: (usize, usize, usize),
 }
 
@@ -111,12 +111,12 @@ impl Story {
         cluster.world.add_client("c", stage.clone().run());
         // The plan begins with the work.
         let strikes = Strikes::new(Vec::new(), Duration::ZERO, stage.cuts.clone(), stage.book.clone());
-        Self { plan: plan.clone(), cluster, stage, strikes, healed_in: Duration::ZERO, counts: (0, 0, 0) }
+        Self { plan: plan.clone(), cluster, stage, strikes, healed_in: None, counts: (0, 0, 0) }
     }
 
     fn tell(&mut self) -> Result<(), Violation> {
         let phase = self.stage.phase.clone();
-        self.until(FORMING_MAX, "heals_in_time", "the cluster did not form", || phase.get() == Phase::Ready)?;
+        self.until(FORMING_MAX, "the cluster did not form", || phase.get() == Phase::Ready)?;
         // Only now, or there would be no cluster to lose anything.
         match self.plan.bug {
             Some(Bug::Fsync) => {
@@ -133,13 +133,12 @@ impl Story {
         self.strikes.end(&mut self.cluster);
         self.cluster.world.trace.line("world", "no more faults");
         let from = self.cluster.world.now();
-        let healing_max = self.cluster.election_timeout_max() * HEALING_ELECTIONS_MAX;
-        self.until(healing_max, "heals_in_time", "the cluster did not heal", || {
-            phase.get() >= Phase::Healed
-        })?;
-        self.healed_in = self.cluster.world.now() - from;
+        self.cluster.expect_service(self.plan.shards);
+        let healing_max = self.cluster.election_timeout_max() * heals_in_time::ELECTIONS_MAX;
+        self.until(healing_max, "the cluster did not heal", || phase.get() >= Phase::Healed)?;
+        self.healed_in = Some(self.cluster.world.now() - from);
         let otherwise = "what is there could not be read back and acknowledged";
-        self.until(READING_MAX, "heals_in_time", otherwise, || phase.get() == Phase::Finished)?;
+        self.until(READING_MAX, otherwise, || phase.get() == Phase::Finished)?;
         self.converge()?;
         self.audit()
     }
@@ -187,7 +186,7 @@ impl Story {
             }
             if self.cluster.world.now() > end {
                 let text = format!("replicas did not become level: {}", self.cluster.progress());
-                return Err(self.cluster.violation("replicas_converge", text));
+                return Err(self.cluster.violation(replicas_converge::NAME, text));
             }
             for _ in 0..20 {
                 self.step()?;
@@ -235,15 +234,14 @@ impl Story {
     fn until(
         &mut self,
         limit: Duration,
-        invariant: &'static str,
         otherwise: &str,
         reached: impl Fn() -> bool,
     ) -> Result<(), Violation> {
-        let end = self.cluster.world.now() + limit;
+        let from = self.cluster.world.now();
         while !reached() {
-            if self.cluster.world.now() > end {
-                let text = format!("{otherwise} in {limit:?}: {}", self.cluster.progress());
-                return Err(self.cluster.violation(invariant, text));
+            if let Err(late) = heals_in_time::check(otherwise, from, self.cluster.world.now(), limit) {
+                let text = format!("{late}: {}", self.cluster.progress());
+                return Err(self.cluster.violation(heals_in_time::NAME, text));
             }
             self.step()?;
         }

@@ -20,10 +20,12 @@ use crate::{
     clock::{EPOCH_MS, SimClock},
     disk::{Point, SimDisk, medium::lock},
     faults::Loss,
-    net::{Grid, Power, SimNet},
+    net::{Grid, SimNet},
     spawn::{Controls, SimRng, SimSpawn},
     trace::Trace,
 };
+
+pub(crate) use crate::net::{LinkTime, Power};
 
 /// Simulated time per step; also the resolution of message delays.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
@@ -45,6 +47,13 @@ pub(crate) struct Node {
     starts: u32,
 }
 
+impl Node {
+    /// How often its software was started.
+    pub(crate) fn starts(&self) -> u32 {
+        self.starts
+    }
+}
+
 /// All machines and the network between them.
 pub(crate) struct World {
     sim: turmoil::Sim<'static>,
@@ -64,6 +73,8 @@ pub(crate) struct World {
     links: BTreeMap<(String, String), Link>,
     /// Where ordered stops happened, since asked last: node, with power or not, point.
     pub(crate) stops: Vec<(usize, bool, Point)>,
+    /// Links with times of their own, and what each was last set to.
+    link_times: Vec<(LinkTime, u64)>,
 }
 
 /// How two hosts are connected.
@@ -108,6 +119,7 @@ impl World {
             next_cut: 0,
             links: BTreeMap::new(),
             stops: Vec::new(),
+            link_times: Vec::new(),
         }
     }
 
@@ -184,6 +196,7 @@ impl World {
 
     /// Moves time on by one tick. Answers the ends of software that ended by itself, by node.
     pub(crate) fn step(&mut self) -> Result<Vec<(usize, String)>, String> {
+        self.draw_link_times();
         self.sim.step().map_err(|error| error.to_string())?;
         let now = self.sim.elapsed();
         self.trace.set_now(now);
@@ -231,6 +244,11 @@ impl World {
     /// Whether the node's process runs.
     pub(crate) fn is_up(&self, index: usize) -> bool {
         self.nodes[index].power == Power::On
+    }
+
+    /// How the node is doing.
+    pub(crate) fn power(&self, index: usize) -> Power {
+        self.nodes[index].power
     }
 
     /// Kills the node's process at once. Its disk keeps every byte.
@@ -373,6 +391,22 @@ impl World {
         let ms_max = ms_max.unwrap_or(self.latency_ms_max);
         self.trace.line("world", format_args!("messages take up to {ms_max} ms"));
         self.sim.set_max_message_latency(Duration::from_millis(ms_max));
+    }
+
+    /// Gives links times of their own.
+    pub(crate) fn set_link_times(&mut self, times: Vec<LinkTime>) {
+        self.link_times = times.into_iter().map(|time| (time, u64::MAX)).collect();
+    }
+
+    /// A message can only take whole ticks: each link takes turns between the two nearest numbers.
+    fn draw_link_times(&mut self) {
+        for (link, last) in &mut self.link_times {
+            let ticks = link.draw(&mut self.rng);
+            if std::mem::replace(last, ticks) != ticks {
+                let time = TICK * u32::try_from(ticks).unwrap_or(u32::MAX);
+                self.sim.set_link_latency(link.a.as_str(), link.b.as_str(), time);
+            }
+        }
     }
 
     /// The longest that a message takes when nothing is wrong.

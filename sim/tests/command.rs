@@ -72,3 +72,73 @@ fn kept_runs_show_what_they_were_kept_for() {
         }
     }
 }
+
+/// A shape as small as it can be, with one leader that dies.
+const SMALL: &str = r#"
+runs = 1
+seconds = 2
+[cluster]
+nodes = [{ name = "n1", zone = "a" }, { name = "n2", zone = "a" }, { name = "n3", zone = "b" }]
+shards = 1
+[network]
+rtt-ms = 1
+[disk]
+p50-ms = 0.5
+p99-ms = 2
+[load]
+producers = 1
+rate = 20
+consumers = 1
+streams = 1
+wait-ms = [5]
+[[fault]]
+at-s = 0.5
+kind = "kill"
+leader-of = 0
+for-s = 0.5
+"#;
+
+#[test]
+fn a_report_tells_of_gaps_and_writes_a_page() {
+    let (shape, page) = (scratch("small.toml"), scratch("small.html"));
+    std::fs::write(&shape, SMALL).expect("written");
+    let told = weir_sim(&["report", &shape.to_string_lossy(), "--html", &page.to_string_lossy()]);
+    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert_eq!(told.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&told.stderr));
+    assert!(text.contains("leader of shard 0: process killed, 0.5 s       1"), "{text}");
+    assert!(text.contains("0 unknown, 0 failed") && text.contains("WAIT limit"), "{text}");
+    assert!(std::fs::read_to_string(&page).expect("a page").contains("<svg"));
+}
+
+#[test]
+fn a_file_that_cannot_be_is_refused_with_its_line() {
+    for (from, to, wanted) in [
+        ("rtt-ms = 1", "rtt-ms = -1", "line 8: rtt-ms = -1"),
+        ("consumers = 1", "consumer = 1", "line 15: unknown field `consumer`"),
+        ("leader-of = 0", "leader-of = 3", "line 21: leader-of = 3"),
+    ] {
+        let path = scratch("wrong.toml");
+        std::fs::write(&path, SMALL.replacen(from, to, 1)).expect("written");
+        let told = weir_sim(&["report", &path.to_string_lossy()]);
+        let text = String::from_utf8_lossy(&told.stderr).into_owned();
+        assert_eq!(told.status.code(), Some(2), "{text}");
+        assert!(text.contains(wanted), "{to}: {text}");
+    }
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("regressions/wait-beside-a-wiped-disk.json");
+    let plan = std::fs::read_to_string(kept).expect("a plan");
+    let path = scratch("of-another-format.json");
+    std::fs::write(&path, plan.replacen("\"format\": 1", "\"format\": 99", 1)).expect("written");
+    let told = weir_sim(&["replay", &path.to_string_lossy()]);
+    assert_eq!(told.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&told.stderr).contains("line 2: a plan of format 99"));
+}
+
+#[test]
+fn a_probe_prints_what_a_file_takes() {
+    let told = weir_sim(&["probe", "--seconds", "1", "--dir", env!("CARGO_TARGET_TMPDIR"), "--json"]);
+    assert_eq!(told.status.code(), Some(0));
+    let figures: serde_json::Value = serde_json::from_slice(&told.stdout).expect("JSON");
+    for what in ["fdatasync", "loopback"] {
+        assert!(figures[what]["p50_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{figures}");
+    }
+}

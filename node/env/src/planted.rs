@@ -40,11 +40,15 @@ pub enum Bug {
     DoneThoughOverwritten,
     /// The log answers a sync and makes none.
     NoSync,
+    /// The queue of a shard takes more than its bound.
+    QueueWithoutBound,
+    /// A reader that is woken for nothing waits its whole time again.
+    DeadlineStartsAgain,
 }
 
 impl Bug {
     /// Every bug by its name.
-    pub const ALL: [(&str, Bug); 16] = [
+    pub const ALL: [(&str, Bug); 18] = [
         ("reply-before-commit", Bug::ReplyBeforeCommit),
         ("clock-in-apply", Bug::ClockInApply),
         ("unordered-apply", Bug::UnorderedApply),
@@ -61,6 +65,8 @@ impl Bug {
         ("purge-too-much", Bug::PurgeTooMuch),
         ("done-though-overwritten", Bug::DoneThoughOverwritten),
         ("fsync", Bug::NoSync),
+        ("queue-without-bound", Bug::QueueWithoutBound),
+        ("deadline-starts-again", Bug::DeadlineStartsAgain),
     ];
 }
 

@@ -21,7 +21,7 @@ mod tests {
     use crate::disk::SimDisk;
 
     #[test]
-    fn a_write_that_is_not_synced_does_not_count() {
+    fn a_count_of_a_write_that_is_not_synced_is_seen() {
         let disk = SimDisk::new(1);
         let path = Path::new("/wal");
         let mut file = disk.open(path, OpenMode::CreateNew).unwrap();

@@ -11,7 +11,7 @@ pub(super) fn draw(plan: &mut Plan, rng: &mut StdRng) {
     plan.crowd.takers = 3;
     plan.crowd.quitters = rng.random_range(3..=5);
     plan.crowd.producers = 2;
-    plan.crowd.pause_ms_max = 120;
+    plan.crowd.pause_ms_max = 240;
     let mut at_ms = rng.random_range(1500..3500);
     for _ in 0..rng.random_range(1..=3u32) {
         let who = Who::draw(rng, plan.nodes, plan.shards);

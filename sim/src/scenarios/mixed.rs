@@ -12,7 +12,7 @@ pub(super) fn draw(plan: &mut Plan, rng: &mut StdRng) {
     plan.crowd.takers = rng.random_range(0..=2);
     plan.crowd.quitters = rng.random_range(0..=3);
     plan.crowd.waiters = rng.random_range(0..=2);
-    plan.crowd.pause_ms_max = rng.random_range(5..120);
+    plan.crowd.pause_ms_max = rng.random_range(20..240);
     if rng.random_bool(0.5) {
         plan.set("snapshot-log-bytes", rng.random_range(8..64) * 1024);
     }

@@ -22,10 +22,16 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use rand::rngs::StdRng;
 use serde::{Deserialize, Serialize};
 use weir_tests::check::Violation;
 
 use crate::{coverage::Coverage, plan::Plan, planted::Bug, report, story};
+
+/// A run covers about this much simulated time, ...
+const RUN_MS: u64 = 20_000;
+/// ... of which the cluster takes some to form, and everything is read back and compared in the end.
+const WORK_MS_MIN: u64 = RUN_MS - 3_000;
 
 /// A story to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
@@ -98,28 +104,50 @@ impl Scenario {
         }
     }
 
-    /// What a seed draws; `None` for the stories of a part of the server, which draw as they go.
+    /// What a seed draws; `None` for the stories of a part of the server, which draw as they go. Acts follow each
+    /// other, all with the clients of the first, until there is work for most of [`RUN_MS`].
     pub(crate) fn plan(self, seed: u64) -> Option<Plan> {
         let mut rng = Plan::rng(seed);
-        let mut plan = Plan::calm(self, seed, &mut rng);
-        match self {
-            Self::Smoke => smoke::draw(&mut plan, &mut rng),
-            Self::Failover => failover::draw(&mut plan, &mut rng),
-            Self::Wait => wait::draw(&mut plan, &mut rng),
-            Self::Blocking => blocking::draw(&mut plan, &mut rng),
-            Self::Groups => groups::draw(&mut plan, &mut rng),
-            Self::PowerLoss => power_loss::draw(&mut plan, &mut rng),
-            Self::Partition => partition::draw(&mut plan, &mut rng),
-            Self::DiskFaults => disk_faults::draw(&mut plan, &mut rng),
-            Self::SnapshotCatchUp => snapshot_catch_up::draw(&mut plan, &mut rng),
-            Self::LeadershipTransfer => leadership_transfer::draw(&mut plan, &mut rng),
-            Self::ClockJumps => clock_jumps::draw(&mut plan, &mut rng),
-            Self::SlowDisk => slow_disk::draw(&mut plan, &mut rng),
-            Self::Overload => overload::draw(&mut plan, &mut rng),
-            Self::ExactlyOnce => exactly_once::draw(&mut plan, &mut rng),
-            Self::Mixed => mixed::draw(&mut plan, &mut rng),
-            Self::Raft | Self::Power | Self::Wal => return None,
+        let mut plan = self.act(seed, &mut rng)?;
+        while plan.work_ms < WORK_MS_MIN {
+            let act = self.act(seed, &mut rng)?;
+            // Faults of a larger cluster do not fit.
+            if act.nodes == plan.nodes {
+                let from_ms = plan.work_ms;
+                for planned in act.faults {
+                    plan.strike(from_ms + planned.at_ms, planned.fault);
+                }
+            }
         }
+        Some(plan)
+    }
+
+    /// The first act alone, for tests of unoptimized builds.
+    fn brief_plan(self, seed: u64) -> Option<Plan> {
+        self.act(seed, &mut Plan::rng(seed))
+    }
+
+    fn act(self, seed: u64, rng: &mut StdRng) -> Option<Plan> {
+        let mut plan = Plan::calm(self, seed, rng);
+        let draw = match self {
+            Self::Smoke => smoke::draw,
+            Self::Failover => failover::draw,
+            Self::Wait => wait::draw,
+            Self::Blocking => blocking::draw,
+            Self::Groups => groups::draw,
+            Self::PowerLoss => power_loss::draw,
+            Self::Partition => partition::draw,
+            Self::DiskFaults => disk_faults::draw,
+            Self::SnapshotCatchUp => snapshot_catch_up::draw,
+            Self::LeadershipTransfer => leadership_transfer::draw,
+            Self::ClockJumps => clock_jumps::draw,
+            Self::SlowDisk => slow_disk::draw,
+            Self::Overload => overload::draw,
+            Self::ExactlyOnce => exactly_once::draw,
+            Self::Mixed => mixed::draw,
+            Self::Raft | Self::Power | Self::Wal => return None,
+        };
+        draw(&mut plan, rng);
         Some(plan)
     }
 
@@ -160,6 +188,8 @@ pub(crate) struct Verdict {
     pub(crate) summary: String,
     /// What struck where.
     pub(crate) coverage: Coverage,
+    /// How long it took, after the faults, until every key was written again.
+    pub(crate) healed: Option<Duration>,
 }
 
 impl Verdict {
@@ -188,7 +218,8 @@ impl Verdict {
 
 /// Runs one seed on the calling thread.
 pub(crate) fn run(scenario: Scenario, seed: u64, bug: Option<Bug>, options: Options) -> Verdict {
-    match scenario.plan(seed) {
+    let plan = if options.brief { scenario.brief_plan(seed) } else { scenario.plan(seed) };
+    match plan {
         Some(mut plan) => {
             plan.bug = bug;
             run_plan(&plan, options)
@@ -273,8 +304,11 @@ mod tests {
         for scenario in Scenario::value_variants() {
             let Some(plan) = scenario.plan(7) else { continue };
             assert_eq!(Some(&plan), scenario.plan(7).as_ref());
-            assert!(plan.work_ms > 0 && !plan.faults.is_empty());
-            let read: Plan = serde_json::from_str(&plan.to_json()).unwrap();
+            assert!(plan.work_ms >= WORK_MS_MIN && !plan.faults.is_empty());
+            // Shorter by an act at least, or the first was long enough.
+            let brief = scenario.brief_plan(7).unwrap();
+            assert!(brief.faults == plan.faults[..brief.faults.len()]);
+            let read: Plan = Plan::from_json(&plan.to_json()).unwrap();
             assert_eq!(read, plan);
         }
     }

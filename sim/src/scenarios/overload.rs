@@ -11,8 +11,8 @@ pub(super) fn draw(plan: &mut Plan, rng: &mut StdRng) {
     plan.crowd.producers = 10;
     plan.crowd.takers = 4;
     plan.crowd.quitters = 2;
-    plan.crowd.pause_ms_max = 2;
-    plan.set("queue-commands-max", rng.random_range(3..12));
+    plan.crowd.pause_ms_max = 12;
+    plan.set("queue-commands-max", rng.random_range(2..8));
     plan.set("blocked-clients-max", 2);
     plan.set("batch-commands-max", rng.random_range(2..8));
     plan.set("batches-in-flight-max", rng.random_range(1..4));

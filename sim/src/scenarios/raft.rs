@@ -75,7 +75,7 @@ pub(super) fn run(seed: u64, bug: Option<Bug>, options: Options, weak: bool) -> 
     let ledger = lock(&story.ledger);
     violations.extend(ledger.violations.iter().take(10).cloned());
     Verdict {
-        violations: super::sentences("raft_group", story.world.now(), violations),
+        violations: super::sentences(crate::invariants::RAFT_GROUP, story.world.now(), violations),
         lines: trace.lines(),
         digest: trace.digest(),
         simulated: story.world.now(),
@@ -89,6 +89,7 @@ pub(super) fn run(seed: u64, bug: Option<Bug>, options: Options, weak: bool) -> 
             ledger.restores
         ),
         coverage: Default::default(),
+        healed: None,
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) fn run(seed: u64, bug: Option<Bug>, options: Options) -> Verdict {
     let model = lock(&model);
     let stats = world.nodes[node].disk.stats();
     Verdict {
-        violations: super::sentences("log", world.now(), model.violations.clone()),
+        violations: super::sentences(crate::invariants::LOG, world.now(), model.violations.clone()),
         lines: trace.lines(),
         digest: trace.digest(),
         simulated: world.now(),
@@ -66,6 +66,7 @@ pub(super) fn run(seed: u64, bug: Option<Bug>, options: Options) -> Verdict {
             if model.refused { ", refused the damage" } else { "" }
         ),
         coverage: Default::default(),
+        healed: None,
     }
 }
 

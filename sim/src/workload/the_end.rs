@@ -11,6 +11,7 @@ use weir_tests::{
 };
 
 use super::{GROUPS, Worker, pause_after, words};
+use crate::invariants::pending_is_settled;
 
 impl Worker {
     /// Reads each stream whole; delivers what a group had not delivered to one more consumer (written down like every
@@ -100,12 +101,11 @@ impl Worker {
             for group in GROUPS {
                 for round in 0.. {
                     let pending = self.pending(&name, group).await;
-                    if pending.is_empty() {
+                    if let Err(text) = pending_is_settled::check(&name, group, round, pending.len()) {
+                        self.stage.book.violation(pending_is_settled::NAME, text);
                         break;
                     }
-                    if round > 3 {
-                        let text = format!("{name} {group}: {} entries stay pending", pending.len());
-                        self.stage.book.violation("pending_is_settled", text);
+                    if pending.is_empty() {
                         break;
                     }
                     let mut owners: Vec<u16> = pending.values().map(|(owner, _)| *owner).collect();

@@ -142,6 +142,17 @@ pub struct Limits {
     pub batches_in_flight_max: usize,
 }
 
+/// How much of a shard's work is under way, see [`Limits`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unanswered {
+    /// Commands.
+    pub commands: usize,
+    /// Bytes of them.
+    pub bytes: usize,
+    /// Log entries proposed and not yet applied.
+    pub batches: usize,
+}
+
 /// What is submitted and not answered.
 #[derive(Debug, Default)]
 pub(super) struct Load {
@@ -160,7 +171,8 @@ impl Load {
         let commands = self.commands.fetch_add(1, Ordering::Relaxed);
         let held = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let charge = Charge { load: self.clone(), bytes };
-        (commands < limits.commands_in_flight_max && held < limits.bytes_in_flight_max).then_some(charge)
+        let room = commands < limits.commands_in_flight_max && held < limits.bytes_in_flight_max;
+        (room || planted(Bug::QueueWithoutBound)).then_some(charge)
     }
 }
 
@@ -247,6 +259,15 @@ impl ShardHandle {
     /// Number of parked readers.
     pub fn parked(&self) -> usize {
         self.0.core.lock().waiters.len()
+    }
+
+    /// What was submitted here and is not answered yet.
+    pub fn unanswered(&self) -> Unanswered {
+        Unanswered {
+            commands: self.0.load.commands.load(Ordering::Relaxed),
+            bytes: self.0.load.bytes.load(Ordering::Relaxed),
+            batches: self.0.core.in_flight.lock().len(),
+        }
     }
 
     /// Milliseconds for replies that show ages: never behind the last stamp.

@@ -30,7 +30,7 @@ pub mod stamp_clock;
 pub mod start;
 pub mod waiters;
 
-pub use handle::{Answer, Park, Pending, ReadMode, ShardHandle, Unblock};
+pub use handle::{Answer, Park, Pending, ReadMode, ShardHandle, Unanswered, Unblock};
 pub use start::{ShardOptions, start};
 
 /// Number of a shard, `0..`. Its Raft group is `ShardId + 1`; group 0 is the meta group.

@@ -2,7 +2,8 @@
 
 use super::applier::Core;
 use super::batcher::Waiting;
-use super::handle::Answer;
+use super::handle::{Answer, Park};
+use std::time::Duration;
 use weir_env::planted::{Bug, planted};
 use weir_raft::Nonce;
 use weir_stream::{Batch, Command, GroupChange, GroupStart, Key, Machine, Query, Reply, Stamp};
@@ -43,6 +44,14 @@ pub(super) fn with_noack_forgotten(mut command: Command) -> Command {
         read.noack &= !planted(Bug::ForgetNoack);
     }
     command
+}
+
+/// How a parked reader waits on when it was woken for nothing: as if it had just come.
+pub(super) fn with_its_time_again(mut park: Park) -> Park {
+    if planted(Bug::DeadlineStartsAgain) {
+        park.deadline = park.deadline.map(|at| at + Duration::from_millis(400));
+    }
+    park
 }
 
 /// Whether a stream remembers idempotent adds.

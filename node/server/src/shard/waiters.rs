@@ -298,9 +298,12 @@ impl Waiters {
         }
         #[cfg(debug_assertions)]
         let command = super::planted::with_noack_forgotten(command);
+        let park = waiter.park;
+        #[cfg(debug_assertions)]
+        let park = super::planted::with_its_time_again(park);
         self.ready.push(Submission {
             command: command.woken(),
-            park: Some(waiter.park),
+            park: Some(park),
             ticket,
             sender: Some(waiter.sender),
             charge: None,
