@@ -18,7 +18,7 @@ const FILL_BYTES: usize = 256 << 10;
 const FILL_SYNC_BYTES: u64 = 4 << 20;
 
 #[derive(Debug, Clone)]
-struct Spare {
+pub(crate) struct Spare {
     path: PathBuf,
     /// Whether all of it was written before.
     filled: bool,
@@ -193,19 +193,28 @@ impl Spares {
     }
 
     fn fill_one(&self, disk: &dyn Disk, options: &WalOptions) -> Result<(), Error> {
-        let mut spare = {
-            let mut state = self.lock();
-            let Some(at) = state.ready.iter().position(|spare| !spare.filled) else { return Ok(()) };
-            state.filling = true;
-            state.ready.remove(at).expect("just found")
-        };
+        let Some(mut spare) = self.begin_filling() else { return Ok(()) };
         let filled = fill(disk, &spare.path, options.segment_bytes);
         let filled = filled.map_err(|e| Error::io("fill", &spare.path, e));
         spare.filled = filled.is_ok();
+        self.end_filling(spare, options.spare_segments);
+        filled
+    }
+
+    /// Takes out a file that is not filled yet.
+    pub(crate) fn begin_filling(&self) -> Option<Spare> {
+        let mut state = self.lock();
+        let at = state.ready.iter().position(|spare| !spare.filled)?;
+        state.filling = true;
+        state.ready.remove(at)
+    }
+
+    /// Puts it back.
+    pub(crate) fn end_filling(&self, spare: Spare, wanted: usize) {
         let mut state = self.lock();
         state.filling = false;
         state.ready.push_front(spare);
-        filled
+        state.missing_none(wanted);
     }
 
     /// A file of `capacity` bytes: a prepared one, or one made now. Waits for a job that has one in hand. On a full
@@ -261,7 +270,7 @@ impl Spares {
         let mut state = self.lock();
         if let Some(path) = spare {
             state.ready.push_back(Spare { path, filled: true });
-            state.no_space &= state.ready.len() < options.spare_segments;
+            state.missing_none(options.spare_segments);
         }
         // Either way there is more space now.
         state.paused = false;
@@ -270,6 +279,12 @@ impl Spares {
 }
 
 impl State {
+    /// To be called when a file was added. Nobody asks the disk for space again once no file is missing, so what it
+    /// said when one was is forgotten then, wherever the file came from.
+    fn missing_none(&mut self, wanted: usize) {
+        self.no_space &= self.ready.len() + usize::from(self.filling) < wanted;
+    }
+
     fn fresh_path(&mut self, dir: &Path) -> PathBuf {
         let id = self.next_id;
         self.next_id += 1;

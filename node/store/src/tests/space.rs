@@ -3,9 +3,11 @@
 use std::path::Path;
 
 use bytes::Bytes;
+use weir_env::OpenMode;
 
 use super::crash::{DIR, options};
 use super::fault_disk::FaultDisk;
+use crate::spares::Spares;
 use crate::suite::{append, entries};
 use crate::{Durability, Error, GroupId, LogPosition, SnapshotStore, Wal};
 
@@ -56,6 +58,36 @@ async fn a_full_disk_refuses_appends_but_not_votes_and_cuts_and_recovers_by_purg
         assert!(wal.failed().borrow().is_none());
         wal.close().await.unwrap();
     }
+}
+
+/// Space comes back as a dropped segment, while the one file that is ready is being filled.
+#[test]
+fn a_full_disk_is_forgotten_once_no_file_is_missing() {
+    let fault = FaultDisk::default();
+    let disk = fault.env().disk;
+    let dir = Path::new(DIR);
+    disk.create_dir_all(dir).unwrap();
+    let options = crate::WalOptions { spare_segments: 2, ..options(Durability::Always) };
+    let segment = |name: &str| {
+        let path = dir.join(name);
+        let mut file = disk.open(&path, OpenMode::CreateNew).unwrap();
+        file.allocate(options.segment_bytes).unwrap();
+        file.sync_data().unwrap();
+        path
+    };
+    let old = segment("wal-1");
+    segment("spare-1");
+    let spares = Spares::adopt(&*disk, dir, &["spare-1".to_owned()], &options).unwrap();
+    fault.limit(Some(fault.used()));
+    spares.run_job(&*disk, dir, &options, false).unwrap();
+    assert!(spares.no_space(), "the second file found no room");
+
+    let filling = spares.begin_filling().unwrap();
+    spares.recycle(&*disk, dir, &old, options.segment_bytes, &options).unwrap();
+    spares.end_filling(filling, options.spare_segments);
+    assert_eq!(spares.count(), 2);
+    assert!(spares.claim_job(options.spare_segments, false).is_none(), "nothing is missing, so nobody asks");
+    assert!(!spares.no_space());
 }
 
 #[tokio::test(start_paused = true)]
