@@ -89,6 +89,13 @@ impl Strikes {
     /// Does what is due.
     pub(crate) fn act(&mut self, cluster: &mut Cluster) {
         let now = cluster.world.now();
+        // Before anything starts a node again that stopped this very moment, or it would count as down from then on.
+        for (node, power, point) in std::mem::take(&mut cluster.world.stops) {
+            let how = if power { "power off" } else { "kill" };
+            let fault = self.ordered.remove(&node).unwrap_or_else(|| how.to_owned());
+            self.coverage.count(&fault, &format!("{} {}", point.0, point.1));
+            self.went_down(node, now);
+        }
         while let Some(planned) = self.planned.get(self.next)
             && self.started + Duration::from_millis(planned.at_ms) <= now
         {
@@ -99,12 +106,6 @@ impl Strikes {
         while let Some(at) = self.undo.iter().position(|(at, _)| *at <= now) {
             let (_, undo) = self.undo.remove(at);
             self.take_back(undo, cluster);
-        }
-        for (node, power, point) in std::mem::take(&mut cluster.world.stops) {
-            let how = if power { "power off" } else { "kill" };
-            let fault = self.ordered.remove(&node).unwrap_or_else(|| how.to_owned());
-            self.coverage.count(&fault, &format!("{} {}", point.0, point.1));
-            self.went_down(node, now);
         }
     }
 
