@@ -64,8 +64,8 @@ impl Client {
     /// address is enough; the rest of the cluster is discovered.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] when no address serves within [`Options::timeout`]; [`Error::Auth`] and
-    /// [`Error::Protocol`] as soon as no address can be expected to.
+    /// [`Error::Unreachable`] when no address serves within [`Options::timeout`]; [`Error::Auth`],
+    /// [`Error::Tls`] and [`Error::Protocol`] as soon as no address can be expected to.
     pub async fn connect<A: Into<String>>(addrs: impl IntoIterator<Item = A>) -> Result<Client, Error> {
         Client::connect_with(addrs, Options::default()).await
     }
@@ -83,7 +83,7 @@ impl Client {
             return Err(Error::Unreachable { tried: Vec::new() });
         }
         let inner = Arc::new(Inner {
-            nodes: Nodes::new(options.clone()),
+            nodes: Nodes::new(options.clone())?,
             topology: RwLock::new(Topology::empty()),
             seeds,
             map_wanted: Arc::default(),

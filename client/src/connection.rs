@@ -7,6 +7,7 @@
 use crate::command::Args;
 use crate::error::{Error, ServerError, shortened};
 use crate::options::Options;
+use crate::tls::Secure;
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -96,8 +97,12 @@ struct Request {
 
 impl Connection {
     /// Connects and greets, within the connect timeout, and starts the task.
-    pub(crate) async fn open(options: &Options, addr: &Arc<str>) -> Result<Connection, OpenError> {
-        let opened = timeout(options.connect_timeout, greet(options, addr)).await;
+    pub(crate) async fn open(
+        options: &Options,
+        secure: Option<&Secure>,
+        addr: &Arc<str>,
+    ) -> Result<Connection, OpenError> {
+        let opened = timeout(options.connect_timeout, greet(options, secure, addr)).await;
         let result = opened.unwrap_or_else(|_| Err(OpenError::Later("no connection in time".into())));
         let (stream, input) = match result {
             Ok(opened) => opened,
@@ -121,6 +126,7 @@ impl Connection {
             in_flight_max: options.in_flight_max,
             input,
             output: Vec::new(),
+            unflushed: false,
             written: 0,
             queued: 0,
             in_flight: VecDeque::new(),
@@ -175,8 +181,15 @@ impl Connection {
 }
 
 /// Connects and says hello. Answers the stream and what was read too much (nothing, from an honest server).
-async fn greet(options: &Options, addr: &Arc<str>) -> Result<(BoxStream, BytesMut), OpenError> {
+async fn greet(
+    options: &Options,
+    secure: Option<&Secure>,
+    addr: &Arc<str>,
+) -> Result<(BoxStream, BytesMut), OpenError> {
     let mut stream = options.env.net.connect(addr).await.map_err(|e| OpenError::Later(e.to_string()))?;
+    if let Some(secure) = secure {
+        stream = secure.connect(stream, addr).await.map_err(|error| not_secured(addr, error))?;
+    }
     let mut input = BytesMut::new();
     let mut hello = Args::default();
     hello.push("HELLO").push("3");
@@ -214,6 +227,13 @@ async fn greet(options: &Options, addr: &Arc<str>) -> Result<(BoxStream, BytesMu
     }
 }
 
+fn not_secured(addr: &str, error: weir_tls::Error) -> OpenError {
+    match error.reason {
+        weir_tls::Reason::Broken => OpenError::Later(error.to_string()),
+        _ => OpenError::Never(Error::Tls { addr: Some(addr.to_owned()), error }),
+    }
+}
+
 /// What an error reply to the greeting means.
 fn refused(text: &[u8], with_password: bool) -> OpenError {
     let error = ServerError::new(text);
@@ -234,11 +254,19 @@ async fn exchange(
     args: &Args,
     addr: &str,
 ) -> Result<Value, OpenError> {
-    let later = |e: std::io::Error| OpenError::Later(e.to_string());
+    // A server may refuse our certificate only after the handshake.
+    let later = |e: std::io::Error| match weir_tls::Error::of_io(&e) {
+        Some(error) => not_secured(addr, error),
+        None => OpenError::Later(e.to_string()),
+    };
     let mut frame = Vec::new();
     args.encode(&mut frame);
     stream.write_all(&frame).await.map_err(later)?;
+    stream.flush().await.map_err(later)?;
     loop {
+        if weir_tls::is_alert(input) {
+            return Err(not_secured(addr, weir_tls::Error::wants_tls()));
+        }
         match decode_value(input) {
             Ok(Some(value)) => return Ok(value),
             Ok(None) => {}
@@ -263,6 +291,8 @@ struct Task {
     input: BytesMut,
     /// Frames being written.
     output: Vec<u8>,
+    /// What was written may still wait inside the stream.
+    unflushed: bool,
     /// Bytes written since the connection was made.
     written: u64,
     /// Bytes of all frames taken so far.
@@ -321,13 +351,14 @@ impl Task {
                     self.deliver()?;
                 }
                 written = write_some(&mut writer, &self.output[sent..], self.not_after, &*self.clock),
-                    if sent < self.output.len() =>
+                    if sent < self.output.len() || self.unflushed =>
                 {
-                    let written = written?;
-                    if written == 0 {
+                    let (written, flushed) = written?;
+                    if written == 0 && sent < self.output.len() {
                         return Err(End::Io(std::io::ErrorKind::WriteZero.into()));
                     }
                     self.written += written as u64;
+                    self.unflushed = !flushed;
                 }
                 request = self.queue.recv(), if may_take => match request {
                     Some(request) => self.gather(request),
@@ -413,19 +444,24 @@ async fn read_some(
     reader.read_buf(input).await
 }
 
-/// Writes once. A frame whose time is over does not go out, nor what is left of it; the clocks are looked at right
+/// Writes once, and says how much and whether all of it has left the stream; with nothing to write, waits for that. A frame whose time is over does not go out, nor what is left of it; the clocks are looked at right
 /// before the system is called, since the process may have been stopped at any point before.
 async fn write_some(
     writer: &mut tokio::io::WriteHalf<BoxStream>,
     output: &[u8],
     not_after: Option<NotAfter>,
     clock: &dyn Clock,
-) -> std::io::Result<usize> {
+) -> std::io::Result<(usize, bool)> {
     poll_fn(|cx| {
         if not_after.is_some_and(|bound| bound.is_over(clock)) {
             return Poll::Ready(Err(std::io::ErrorKind::TimedOut.into()));
         }
-        Pin::new(&mut *writer).poll_write(cx, output)
+        if output.is_empty() {
+            return Pin::new(&mut *writer).poll_flush(cx).map_ok(|()| (0, true));
+        }
+        let written = std::task::ready!(Pin::new(&mut *writer).poll_write(cx, output))?;
+        let flushed = Pin::new(&mut *writer).poll_flush(cx)?.is_ready();
+        Poll::Ready(Ok((written, flushed)))
     })
     .await
 }

@@ -19,6 +19,16 @@ pub enum Error {
     #[error("not let in: {0}")]
     Auth(ServerError),
 
+    /// No secured connection: certificates do not fit, or one of the sides does not speak TLS. Nothing was done; trying
+    /// again does not help until somebody changes that.
+    #[error("{}no TLS: {error}", .addr.as_ref().map_or_else(String::new, |addr| format!("{addr}: ")))]
+    Tls {
+        /// `host:port`; none if it is about our own files.
+        addr: Option<String>,
+        /// What is wrong.
+        error: weir_tls::Error,
+    },
+
     /// What answers at this address is not a Redis-compatible server. Trying again does not help.
     #[error("{addr} does not speak the Redis protocol: {detail}")]
     Protocol {

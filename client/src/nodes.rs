@@ -1,7 +1,9 @@
 //! Connections to every node: one that all calls share, and those for blocking reads.
 
 use crate::connection::{Connection, OpenError};
+use crate::error::Error;
 use crate::options::Options;
+use crate::tls::Secure;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ const IDLE_MAX: usize = 64;
 /// All nodes that were ever asked.
 pub(crate) struct Nodes {
     options: Options,
+    secure: Option<Secure>,
     nodes: Mutex<BTreeMap<Arc<str>, Arc<Node>>>,
 }
 
@@ -50,8 +53,13 @@ impl Lent {
 }
 
 impl Nodes {
-    pub(crate) fn new(options: Options) -> Nodes {
-        Nodes { options, nodes: Mutex::default() }
+    /// None yet.
+    ///
+    /// # Errors
+    /// [`Error::Tls`]: the files cannot be used.
+    pub(crate) fn new(options: Options) -> Result<Nodes, Error> {
+        let secure = options.tls.as_ref().map(|tls| tls.open(&options.env)).transpose()?;
+        Ok(Nodes { options, secure, nodes: Mutex::default() })
     }
 
     fn node(&self, addr: &Arc<str>) -> Arc<Node> {
@@ -79,7 +87,7 @@ impl Nodes {
         {
             return Err(error.clone());
         }
-        let opened = Connection::open(&self.options, addr).await;
+        let opened = Connection::open(&self.options, self.secure.as_ref(), addr).await;
         match &opened {
             Ok(connection) => *shared = Shared { connection: Some(connection.clone()), failed: None },
             Err(error) => shared.failed = Some((Instant::now(), error.clone())),
@@ -99,7 +107,7 @@ impl Nodes {
         };
         let connection = match idle() {
             Some(connection) => connection,
-            None => Connection::open(&self.options, addr).await?,
+            None => Connection::open(&self.options, self.secure.as_ref(), addr).await?,
         };
         Ok(Lent { connection, node, _permit: permit })
     }

@@ -1,6 +1,7 @@
 //! Settings of a client.
 
 use crate::observe::Observer;
+use crate::tls::Tls;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_env::Env;
@@ -24,6 +25,7 @@ pub struct Options {
     pub(crate) blocking_max: usize,
     pub(crate) user: Option<(Option<String>, String)>,
     pub(crate) name: Option<String>,
+    pub(crate) tls: Option<Tls>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) env: Env,
 }
@@ -41,6 +43,7 @@ impl Default for Options {
             blocking_max: 1024,
             user: None,
             name: None,
+            tls: None,
             observer: Arc::new(crate::observe::Silent),
             env: Env::system(),
         }
@@ -109,6 +112,12 @@ impl Options {
     /// Name of the connections, as `CLIENT LIST` shows it: visible ASCII without spaces.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
+        self
+    }
+
+    /// Secures all connections. The addresses given and those that the cluster tells are then its TLS ports.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
         self
     }
 

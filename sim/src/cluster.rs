@@ -413,6 +413,7 @@ fn settings(name: &str, cluster: &str, plan: &Plan) -> Config {
         ("port", &port),
         ("cluster", cluster),
         ("bind", "0.0.0.0"),
+        ("protected-mode", "no"),
         ("shards", &shards),
         ("wal-segment-bytes", &segment_bytes),
         ("snapshot-log-bytes", "65536"),

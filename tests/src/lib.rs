@@ -5,6 +5,7 @@
 //! written down), [`workload`] (who calls), [`faults`] (what goes wrong meanwhile), [`check`] (what must hold); [`chaos`] does all that in
 //! network namespaces, with many more faults.
 
+pub mod certificates;
 pub mod chaos;
 pub mod check;
 pub mod client;

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::sync::Mutex;
 
-/// Peer and admin ports lie this far above the client port.
-pub const OFFSETS: [u16; 3] = [0, 10_000, 20_000];
+/// TLS ports, where a test has them, lie this far above the client port.
+pub const TLS_OFFSET: u16 = 4_500;
+/// So do TLS, peer and admin ports.
+pub const OFFSETS: [u16; 4] = [0, TLS_OFFSET, 10_000, 20_000];
 
 /// What this process gave out: tests that run at once must not get the same.
 static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());

@@ -1,6 +1,6 @@
 //! Nodes as operating system processes.
 
-use crate::ports::free_ports;
+use crate::ports::{TLS_OFFSET, free_ports};
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -50,6 +50,8 @@ pub enum Signal {
     Stop,
     /// Lets it go on.
     Continue,
+    /// Has it read its certificates again.
+    HangUp,
 }
 
 /// One process with what it printed. Dropping it kills it.
@@ -160,6 +162,7 @@ impl Process {
             Signal::Terminate => "-TERM",
             Signal::Stop => "-STOP",
             Signal::Continue => "-CONT",
+            Signal::HangUp => "-HUP",
         };
         let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status()?;
         anyhow::ensure!(sent.success(), "kill {name} failed");
@@ -208,7 +211,7 @@ pub struct ClusterOptions {
     pub dir: PathBuf,
     /// Number of nodes.
     pub nodes: u16,
-    /// Further arguments of `weir start`.
+    /// Further arguments of `weir start`; `{port}` and `{tls-port}` stand for the node's.
     pub arguments: Vec<String>,
     /// Where each node runs. Empty: all on the loopback address, on free ports, with data below `dir`.
     pub hosts: Vec<Host>,
@@ -285,6 +288,11 @@ impl Cluster {
         self.options.hosts[node].port
     }
 
+    /// Port of a node for clients that speak TLS, if it was started with one.
+    pub fn tls_port(&self, node: usize) -> u16 {
+        self.port(node) + TLS_OFFSET
+    }
+
     /// Client address of a node.
     pub fn address(&self, node: usize) -> String {
         format!("{}:{}", self.options.hosts[node].name, self.port(node))
@@ -326,7 +334,9 @@ impl Cluster {
             "--cluster".into(),
             members.join(","),
         ];
-        arguments.extend(self.options.arguments.iter().cloned());
+        let (port, tls_port) = (self.port(node).to_string(), self.tls_port(node).to_string());
+        let further = self.options.arguments.iter();
+        arguments.extend(further.map(|a| a.replace("{port}", &port).replace("{tls-port}", &tls_port)));
         arguments
     }
 

@@ -14,6 +14,15 @@ pub struct Limits {
     pub line_bytes_max: usize,
     /// Most bytes of one command in all (`client-query-buffer-limit`).
     pub frame_bytes_max: usize,
+    /// The sender has not logged in yet; the texts of errors say so.
+    pub before_login: bool,
+}
+
+impl Limits {
+    /// Bounds for somebody who has not logged in yet, as Redis has them: enough for AUTH and HELLO.
+    pub fn before_login() -> Self {
+        Limits { bulk_bytes_max: 16 * 1024, args_max: 10, before_login: true, ..Limits::default() }
+    }
 }
 
 impl Default for Limits {
@@ -23,6 +32,7 @@ impl Default for Limits {
             args_max: 1024 * 1024,
             line_bytes_max: 64 * 1024,
             frame_bytes_max: 1024 * 1024 * 1024,
+            before_login: false,
         }
     }
 }
@@ -33,6 +43,12 @@ pub enum ProtocolError {
     /// `*` is not followed by a count in range.
     #[error("Protocol error: invalid multibulk length")]
     MultibulkLength,
+    /// More arguments than somebody may send who has not logged in.
+    #[error("Protocol error: unauthenticated multibulk length")]
+    LoginMultibulkLength,
+    /// A longer argument than somebody may send who has not logged in.
+    #[error("Protocol error: unauthenticated bulk length")]
+    LoginBulkLength,
     /// `$` is not followed by a length in range.
     #[error("Protocol error: invalid bulk length")]
     BulkLength,
@@ -89,6 +105,11 @@ impl Decoder {
         Decoder { limits, partial: Partial::default() }
     }
 
+    /// Other bounds from the next command on.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
     /// Takes the next whole command off the front of `buf`: never empty, its name first.
     ///
     /// `None` means that more bytes are needed; `buf` then still holds the half command and only grows at its end
@@ -108,6 +129,9 @@ impl Decoder {
                             return Ok(None);
                         };
                         let count = parse_i64(line).ok_or(ProtocolError::MultibulkLength)?;
+                        if count > self.limits.args_max as i64 && self.limits.before_login {
+                            return Err(ProtocolError::LoginMultibulkLength);
+                        }
                         if count > self.limits.args_max as i64 {
                             return Err(ProtocolError::MultibulkLength);
                         }
@@ -171,6 +195,9 @@ impl Decoder {
                     };
                     let len = parse_i64(line).ok_or(ProtocolError::BulkLength)?;
                     let len = usize::try_from(len).map_err(|_| ProtocolError::BulkLength)?;
+                    if len > self.limits.bulk_bytes_max && self.limits.before_login {
+                        return Err(ProtocolError::LoginBulkLength);
+                    }
                     if len > self.limits.bulk_bytes_max {
                         return Err(ProtocolError::BulkLength);
                     }

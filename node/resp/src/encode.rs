@@ -100,6 +100,23 @@ impl<'a> Encoder<'a> {
         self.head(b'*', len);
     }
 
+    /// Head of a set of `len` elements; an array in RESP2.
+    pub fn set(&mut self, len: usize) {
+        match self.proto {
+            Proto::Resp2 => self.head(b'*', len),
+            Proto::Resp3 => self.head(b'~', len),
+        }
+    }
+
+    /// A finite double; its text as a bulk string in RESP2.
+    pub fn double(&mut self, number: f64) {
+        let text = number.to_string();
+        match self.proto {
+            Proto::Resp2 => self.bulk(text.as_bytes()),
+            Proto::Resp3 => self.line(b',', text.as_bytes()),
+        }
+    }
+
     /// Head of a map of `len` pairs; a flat array of twice that in RESP2.
     pub fn map(&mut self, len: usize) {
         match self.proto {

@@ -11,7 +11,13 @@ type Frames = (Vec<Vec<Bytes>>, Option<ProtocolError>);
 
 /// Small bounds, so that random input reaches them.
 fn limits() -> Limits {
-    Limits { bulk_bytes_max: 300, args_max: 40, line_bytes_max: 60, frame_bytes_max: 600 }
+    Limits {
+        bulk_bytes_max: 300,
+        args_max: 40,
+        line_bytes_max: 60,
+        frame_bytes_max: 600,
+        before_login: false,
+    }
 }
 
 fn feed(pieces: &[&[u8]]) -> Frames {

@@ -1,5 +1,7 @@
 //! The client connections of this node, for CLIENT LIST, KILL, INFO and UNBLOCK, and for the limit on their number.
 
+use crate::acl::directory::Directory;
+use crate::listener::Kind;
 use crate::shard::backlog::Backlog;
 use crate::shard::{ShardHandle, Unblock};
 use bytes::Bytes;
@@ -31,6 +33,8 @@ pub struct Client {
     pub addr: SocketAddr,
     /// This end.
     pub local_addr: SocketAddr,
+    /// What is spoken there.
+    pub kind: Kind,
     /// Monotonic time at which it was accepted.
     pub since: Duration,
     /// Finished answers that wait to be sent.
@@ -59,6 +63,10 @@ pub struct State {
     pub queued: Option<usize>,
     /// READONLY.
     pub readonly: bool,
+    /// The user it runs as.
+    pub user: Bytes,
+    /// Goes by itself once its answers are sent: not to be closed before.
+    pub leaving: bool,
     /// The shard that a reader of this connection may be parked at.
     pub blocked_at: Option<ShardHandle>,
 }
@@ -83,6 +91,8 @@ pub struct ClientFilter {
     pub addr: Option<String>,
     /// With this own end.
     pub local_addr: Option<String>,
+    /// Running as this user.
+    pub user: Option<Bytes>,
     /// Not the caller.
     pub skip_me: bool,
     /// At least this old, in seconds.
@@ -96,6 +106,7 @@ impl Clients {
         max: usize,
         addr: SocketAddr,
         local_addr: SocketAddr,
+        kind: Kind,
         now: Duration,
         backlog: Backlog,
     ) -> Option<Arc<Client>> {
@@ -108,6 +119,7 @@ impl Clients {
             id: registry.last_id,
             addr,
             local_addr,
+            kind,
             since: now,
             backlog: Arc::new(backlog),
             state: Mutex::new(State { active: now, proto: 2, command: "NULL", ..State::default() }),
@@ -152,6 +164,21 @@ impl Clients {
         all.iter().for_each(|client| client.kill());
     }
 
+    /// Closes those whose user is gone, and wakes the others so that those that wait look whether they still may.
+    pub fn users_changed(&self, users: &Directory) {
+        let all: Vec<Arc<Client>> = self.0.lock().open.values().cloned().collect();
+        for client in all {
+            let (user, leaving) = {
+                let state = client.state.lock();
+                (state.user.clone(), state.leaving)
+            };
+            match users.get(&user) {
+                None if !leaving => client.kill(),
+                _ => client.waker.wake(),
+            }
+        }
+    }
+
     /// Ends the wait of a parked reader; false if that connection has none.
     pub fn unblock(&self, id: u64, how: Unblock) -> bool {
         let client = self.0.lock().open.get(&id).cloned();
@@ -188,6 +215,7 @@ impl Client {
             && filter.kind.is_none_or(|kind| kind == ClientType::Normal)
             && filter.addr.as_ref().is_none_or(|addr| *addr == self.addr.to_string())
             && filter.local_addr.as_ref().is_none_or(|addr| *addr == self.local_addr.to_string())
+            && filter.user.as_ref().is_none_or(|user| *user == self.state.lock().user)
             && !(filter.skip_me && self.id == me)
             && now.saturating_sub(self.since).as_secs() >= filter.age_s_min
     }
@@ -212,7 +240,7 @@ impl Client {
             line,
             "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 multi={} \
              watch=0 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem=0 events=r \
-             cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+             cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
             self.addr,
             self.local_addr,
@@ -222,6 +250,7 @@ impl Client {
             state.queued.map_or(-1, |n| n as i64),
             self.backlog.bytes(),
             state.command,
+            text(&state.user),
             state.proto,
             text(&state.library_name),
             text(&state.library_version),
@@ -241,7 +270,8 @@ mod tests {
     #[test]
     fn the_number_of_connections_is_bounded_and_places_come_back() {
         let clients = Clients::default();
-        let open = |port| clients.register(2, addr(port), addr(7001), Duration::ZERO, Backlog::new(9));
+        let open =
+            |port| clients.register(2, addr(port), addr(7001), Kind::Plain, Duration::ZERO, Backlog::new(9));
         let (first, second) = (open(1), open(2));
         assert!(open(3).is_none());
         clients.remove(first.unwrap().id);
@@ -252,10 +282,13 @@ mod tests {
     #[test]
     fn a_kill_means_those_that_fit_all_conditions() {
         let clients = Clients::default();
-        let me = clients.register(9, addr(1), addr(7001), Duration::ZERO, Backlog::new(9)).unwrap();
-        let old = clients.register(9, addr(2), addr(7001), Duration::ZERO, Backlog::new(9)).unwrap();
-        let young =
-            clients.register(9, addr(3), addr(7001), Duration::from_secs(60), Backlog::new(9)).unwrap();
+        let me =
+            clients.register(9, addr(1), addr(7001), Kind::Plain, Duration::ZERO, Backlog::new(9)).unwrap();
+        let old =
+            clients.register(9, addr(2), addr(7001), Kind::Plain, Duration::ZERO, Backlog::new(9)).unwrap();
+        let young = clients
+            .register(9, addr(3), addr(7001), Kind::Plain, Duration::from_secs(60), Backlog::new(9))
+            .unwrap();
         let now = Duration::from_secs(61);
         let count = |filter: ClientFilter| clients.matching(&filter, me.id, now).len();
         assert_eq!(count(ClientFilter::default()), 3);

@@ -58,6 +58,47 @@ impl Durability {
     }
 }
 
+/// A value that is not shown.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The value.
+    pub fn get(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("...")
+    }
+}
+
+/// Whether clients have to show a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TlsAuthClients {
+    /// Not asked for.
+    No,
+    /// Checked if there is one.
+    Optional,
+    /// Without one there is no connection.
+    Yes,
+}
+
+impl TlsAuthClients {
+    /// As in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            TlsAuthClients::No => "no",
+            TlsAuthClients::Optional => "optional",
+            TlsAuthClients::Yes => "yes",
+        }
+    }
+}
+
 /// One node in the `cluster` list.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, Deserialize)]
 pub struct Member {
@@ -113,6 +154,15 @@ pub struct Config {
     pub held_commands_max: usize,
     pub held_bytes_max: usize,
     pub worker_threads: usize,
+    pub tls_port: u16,
+    pub tls_cert_file: PathBuf,
+    pub tls_key_file: PathBuf,
+    pub tls_ca_cert_file: PathBuf,
+    pub tls_auth_clients: TlsAuthClients,
+    pub tls_cluster: bool,
+    pub requirepass: Secret,
+    pub protected_mode: bool,
+    pub acllog_max_len: usize,
     pub maxmemory: u64,
     pub batch_commands_max: usize,
     pub batch_bytes_max: usize,
@@ -239,6 +289,13 @@ impl Config {
                     member.host, member.port
                 ));
             }
+        }
+        let taken = [self.port + PEER_PORT_OFFSET, self.port + ADMIN_PORT_OFFSET];
+        if taken.contains(&self.tls_port) {
+            return fail(format!(
+                "tls-port {} is this node's peer or admin port, choose another",
+                self.tls_port
+            ));
         }
         if ![0, 1, 3, 5].contains(&self.replicas) {
             return fail(format!(
@@ -399,7 +456,12 @@ impl Config {
             "multi-commands-max" => self.multi_commands_max,
             "blocked-clients-max" => self.blocked_clients_max,
             "held-commands-max" => self.held_commands_max, "held-bytes-max" => self.held_bytes_max,
-            "worker-threads" => self.worker_threads, "maxmemory" => self.maxmemory, "batch-commands-max" => self.batch_commands_max,
+            "worker-threads" => self.worker_threads, "tls-port" => self.tls_port,
+            "tls-cert-file" => self.tls_cert_file.display(), "tls-key-file" => self.tls_key_file.display(),
+            "tls-ca-cert-file" => self.tls_ca_cert_file.display(),
+            "tls-auth-clients" => self.tls_auth_clients.name(), "tls-cluster" => self.tls_cluster,
+            "requirepass" => "", "protected-mode" => self.protected_mode, "acllog-max-len" => self.acllog_max_len,
+            "maxmemory" => self.maxmemory, "batch-commands-max" => self.batch_commands_max,
             "batch-bytes-max" => self.batch_bytes_max, "batches-in-flight-max" => self.batches_in_flight_max,
             "queue-commands-max" => self.queue_commands_max, "queue-bytes-max" => self.queue_bytes_max,
             "write-timeout-ms" => self.write_timeout_ms,

@@ -13,8 +13,11 @@
 
 mod dispatch;
 mod in_flight;
+mod rights;
 
 use crate::command::{error, reply};
+use crate::config::Config;
+use crate::listener::Kind;
 use crate::node::Node;
 use crate::session::Session;
 use bytes::BytesMut;
@@ -54,6 +57,12 @@ pub(crate) struct Connection {
     session: Session,
     decoder: Decoder,
     input: BytesMut,
+    /// The decoder has the narrow bounds of somebody who has not logged in.
+    before_login: bool,
+    /// Nothing was read yet.
+    fresh: bool,
+    /// What was written may still wait inside the stream.
+    unflushed: bool,
     /// The decoder needs more bytes to go on.
     starved: bool,
     input_ended: bool,
@@ -77,12 +86,8 @@ struct Idle {
 impl Connection {
     pub(crate) fn new(node: Arc<Node>, stream: BoxStream, session: Session) -> Self {
         let config = &node.config;
-        let limits = Limits {
-            bulk_bytes_max: config.proto_max_bulk_len,
-            args_max: config.proto_max_args,
-            frame_bytes_max: config.client_query_buffer_limit,
-            ..Limits::default()
-        };
+        let before_login = session.must_log_in(&node.acl);
+        let limits = if before_login { Limits::before_login() } else { limits(config) };
         let idle = (config.timeout > 0).then(|| {
             let limit = Duration::from_secs(config.timeout);
             Idle { limit, sleep: Box::pin(sleep_until(Instant::now() + limit)) }
@@ -93,6 +98,9 @@ impl Connection {
             stream,
             session,
             decoder: Decoder::new(limits),
+            before_login,
+            fresh: true,
+            unflushed: false,
             input: BytesMut::new(),
             starved: true,
             input_ended: false,
@@ -124,6 +132,7 @@ impl Connection {
                 Ok(sent) => sent,
                 Err(_) => return Poll::Ready(()),
             };
+            self.recheck_waiting();
             let taken = self.take_commands();
             let read = match self.read(cx) {
                 Ok(read) => read,
@@ -131,6 +140,10 @@ impl Connection {
             };
             if self.is_over() {
                 self.discard_input(cx);
+                if self.session.client.kind == Kind::Tls {
+                    // TLS' own goodbye, for whom it matters; nobody waits for it.
+                    let _ = Pin::new(&mut self.stream).poll_shutdown(cx);
+                }
                 return Poll::Ready(());
             }
             if !(collected || sent || taken || read) {
@@ -159,6 +172,7 @@ impl Connection {
             };
             if let Some(mut done) = self.in_flight.pop_front() {
                 let answer = self.session.watch(std::mem::take(&mut done.about.watched), answer);
+                let answer = done.about.or_revoked(answer);
                 self.finish(&done, &answer);
             }
             any = true;
@@ -208,6 +222,7 @@ impl Connection {
                 Poll::Ready(0) => return Err(std::io::ErrorKind::WriteZero.into()),
                 Poll::Ready(n) => {
                     self.sent += n;
+                    self.unflushed = true;
                     self.node.metrics.output_bytes.add(n as u64);
                     any = true;
                 }
@@ -217,6 +232,9 @@ impl Connection {
                 }
                 Poll::Pending => break,
             }
+        }
+        if self.unflushed && self.sent == self.output.len() {
+            self.unflushed = Pin::new(&mut self.stream).poll_flush(cx)?.is_pending();
         }
         if self.sent == self.output.len() {
             self.output.clear();
@@ -245,6 +263,10 @@ impl Connection {
             any = self.held.is_none();
         }
         while self.may_take() {
+            if self.before_login && !self.session.must_log_in(&self.node.acl) {
+                self.before_login = false;
+                self.decoder.set_limits(limits(&self.node.config));
+            }
             match self.decoder.next(&mut self.input) {
                 Ok(Some(args)) => self.receive(args),
                 Ok(None) => {
@@ -286,11 +308,23 @@ impl Connection {
             self.input_ended = true;
             return Ok(true);
         }
+        if std::mem::take(&mut self.fresh) && self.speaks_tls() {
+            tracing::warn!(client = %self.session.client.addr, "closing a client that speaks TLS on a port without");
+            self.input.clear();
+            self.answer("unknown", error("ERR this port does not speak TLS"));
+            self.session.closing = true;
+            return Ok(true);
+        }
         self.starved = false;
         self.node.metrics.input_bytes.add(n as u64);
         let now = self.node.env.clock.mono();
         self.session.client.update(|state| state.active = now);
         Ok(true)
+    }
+
+    /// A TLS client waits for an answer in TLS; what it gets tells it that there is none.
+    fn speaks_tls(&self) -> bool {
+        self.session.client.kind != Kind::Tls && self.input.first() == Some(&weir_tls::FIRST_BYTE)
     }
 
     /// Whether more input may be read. An error when too much waits behind a call that waits.
@@ -340,7 +374,7 @@ impl Connection {
     /// Whether nothing is left to do. A client that went away takes its waiting reader along.
     fn is_over(&self) -> bool {
         let gone = self.input_ended && self.in_flight.iter().any(|call| call.about.waits);
-        let quiet = self.in_flight.is_empty() && self.held.is_none() && self.unsent() == 0;
+        let quiet = self.in_flight.is_empty() && self.held.is_none() && self.unsent() == 0 && !self.unflushed;
         gone || quiet && (self.session.closing || self.input_ended && self.starved)
     }
 
@@ -367,6 +401,15 @@ impl Connection {
             let next = idle.limit.saturating_sub(quiet).max(Duration::from_secs(1));
             idle.sleep.as_mut().reset(Instant::now() + next);
         }
+    }
+}
+
+fn limits(config: &Config) -> Limits {
+    Limits {
+        bulk_bytes_max: config.proto_max_bulk_len,
+        args_max: config.proto_max_args,
+        frame_bytes_max: config.client_query_buffer_limit,
+        ..Limits::default()
     }
 }
 

@@ -158,6 +158,10 @@ fn stats(node: &Node, out: &mut Fields) {
     out.put("total_net_input_bytes", metrics.input_bytes.get());
     out.put("total_net_output_bytes", metrics.output_bytes.get());
     out.put("rejected_connections", metrics.connections_rejected.get());
+    out.put("acl_access_denied_auth", metrics.acl_denied_auth.get());
+    out.put("acl_access_denied_cmd", metrics.acl_denied_cmd.get());
+    out.put("acl_access_denied_key", metrics.acl_denied_key.get());
+    out.put("acl_access_denied_channel", metrics.acl_denied_channel.get());
     out.put("expired_keys", 0);
     out.put("evicted_keys", 0);
     out.put("total_error_replies", metrics.errors().values().sum::<u64>());

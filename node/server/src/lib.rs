@@ -13,6 +13,7 @@ pub mod session;
 pub mod shard;
 pub mod topology;
 
+pub mod acl;
 pub mod admin;
 pub mod announce;
 pub mod balance;
@@ -23,3 +24,4 @@ pub mod info;
 pub mod meta;
 pub mod metrics;
 pub mod node;
+pub mod tls;

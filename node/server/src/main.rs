@@ -211,7 +211,7 @@ fn start(matches: &ArgMatches, hooks: &Hooks) -> anyhow::Result<()> {
             (config.name.clone(), config.port, weir_server::identity::list(&config.cluster));
         let running = tokio::select! {
             started = start_node(world(hooks), config) => started?,
-            () = signals.wait() => return Ok(()),
+            () = signals.wait(&[]) => return Ok(()),
         };
         let served = async {
             running.ready().await;
@@ -224,7 +224,7 @@ fn start(matches: &ArgMatches, hooks: &Hooks) -> anyhow::Result<()> {
         tokio::select! {
             () = served => Ok(()),
             ended = first_end(&nodes) => Err(anyhow::Error::msg(ended)),
-            () = signals.wait() => stop(&nodes).await,
+            () = signals.wait(&nodes) => stop(&nodes).await,
         }
     })
 }
@@ -260,6 +260,12 @@ fn dev(matches: &ArgMatches, hooks: &Hooks) -> anyhow::Result<()> {
         ] {
             sources.flags.insert(key.to_owned(), value);
         }
+        if first.tls_port != 0 {
+            let tls_port = first.tls_port.checked_add(port - first.port);
+            let tls_port =
+                tls_port.ok_or_else(|| anyhow::anyhow!("--tls-port leaves no room for {nodes} nodes"))?;
+            sources.flags.insert("tls-port".to_owned(), tls_port.to_string());
+        }
         if !sources.sets("wal-segment-bytes") {
             sources.flags.insert("wal-segment-bytes".to_owned(), DEV_SEGMENT_BYTES.to_string());
         }
@@ -282,7 +288,7 @@ async fn run_dev(configs: Vec<Config>, dir: &Path, temporary: bool, hooks: &Hook
     let starting = configs.into_iter().map(|config| start_node(world(hooks), config));
     let running = tokio::select! {
         started = futures_util::future::try_join_all(starting) => started?,
-        () = signals.wait() => return Ok(()),
+        () = signals.wait(&[]) => return Ok(()),
     };
     let nodes: Vec<&RunningNode> = running.iter().collect();
     let served = async {
@@ -304,7 +310,7 @@ async fn run_dev(configs: Vec<Config>, dir: &Path, temporary: bool, hooks: &Hook
     tokio::select! {
         () = served => Ok(()),
         ended = first_end(&nodes) => Err(anyhow::Error::msg(ended)),
-        () = signals.wait() => stop(&nodes).await,
+        () = signals.wait(&nodes) => stop(&nodes).await,
     }
 }
 
@@ -373,8 +379,9 @@ fn raise_file_limit() {
     }
 }
 
-/// SIGTERM and Ctrl-C.
+/// SIGTERM and Ctrl-C, and SIGHUP, which means: read the certificates again.
 struct Signals {
+    hangup: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
 }
@@ -383,15 +390,25 @@ impl Signals {
     fn new() -> anyhow::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Signals {
+            hangup: signal(SignalKind::hangup())?,
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
         })
     }
 
-    async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+    /// Returns when the process is told to end.
+    async fn wait(&mut self, nodes: &[&RunningNode]) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hangup.recv() => {
+                    for tls in nodes.iter().filter_map(|node| node.node().tls.as_ref()) {
+                        // It tells itself what came of it.
+                        let _ = tls.reload();
+                    }
+                }
+            }
         }
     }
 }

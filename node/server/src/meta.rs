@@ -2,18 +2,23 @@
 //! every node. It holds what must be agreed: who the nodes are, which shards exist, where their replicas stand,
 //! and the settings of the whole cluster. Who leads a shard is not here: that is soft state (`topology.rs`).
 
+use crate::acl::directory::{UserChange, Users};
 use crate::config::{ADMIN_PORT_OFFSET, Durability, PEER_PORT_OFFSET};
 use crate::shard::ShardId;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::watch;
 use weir_raft::{Committed, Fate, NodeId, Nonce, SnapshotSink, SnapshotSource, StateMachine};
 use weir_store::LogPosition;
 use weir_stream::{SLOT_COUNT, Slot, SlotRange};
 
-/// First byte of a command and of a snapshot. A node refuses a version that it does not know.
+/// First byte of a command and of a map. A node refuses a version that it does not know. Version 2 of a map has
+/// [`More`] behind what version 1 had, version 2 of a command is one that version 1 did not have; what needs no
+/// version 2 is written as version 1, so that older nodes go on until users or TLS ports are there.
 const VERSION: u8 = 1;
+const VERSION_MORE: u8 = 2;
 
 /// What every node knows about the cluster. `epoch` rises with every change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +33,19 @@ pub struct ClusterMap {
     pub shards: Vec<ShardEntry>,
     /// The same on every node.
     pub settings: ClusterSettings,
+    /// Ports for clients that speak TLS, of nodes that have one.
+    #[serde(skip)]
+    pub tls_ports: BTreeMap<NodeId, u16>,
+    /// Who may do what.
+    #[serde(skip)]
+    pub users: Arc<Users>,
+}
+
+/// What version 2 added to the map. Fields are written in this order.
+#[derive(Default, PartialEq, Eq, Serialize, Deserialize)]
+struct More {
+    tls_ports: BTreeMap<NodeId, u16>,
+    users: Users,
 }
 
 /// One node of the cluster.
@@ -101,6 +119,11 @@ impl ClusterMap {
     pub fn node_by_id(&self, id: &[u8]) -> Option<&NodeEntry> {
         self.nodes.iter().find(|n| n.id.as_bytes().eq_ignore_ascii_case(id))
     }
+    /// Port of a node for clients that speak TLS, or for those that do not. A node without the one shows the other.
+    pub fn client_port(&self, node: &NodeEntry, tls: bool) -> u16 {
+        let tls_port = self.tls_ports.get(&node.number).copied();
+        tls_port.filter(|_| tls).unwrap_or(node.port)
+    }
     /// The shard with this number.
     pub fn shard(&self, id: ShardId) -> Option<&ShardEntry> {
         self.shards.iter().find(|s| s.id == id)
@@ -152,12 +175,25 @@ pub enum MetaCommand {
         /// New client port.
         port: u16,
     },
+    /// Where a node speaks TLS with clients; 0 = nowhere.
+    SetTlsPort {
+        /// Which.
+        number: NodeId,
+        /// The port.
+        tls_port: u16,
+    },
+    /// Other users.
+    ChangeUsers(UserChange),
 }
 
 impl MetaCommand {
     /// For the log.
     pub fn encode(&self) -> Vec<u8> {
-        encode(self)
+        let version = match self {
+            MetaCommand::Bootstrap(_) | MetaCommand::MoveNode { .. } => VERSION,
+            MetaCommand::SetTlsPort { .. } | MetaCommand::ChangeUsers(_) => VERSION_MORE,
+        };
+        encode(version, self)
     }
 
     /// From the log.
@@ -165,13 +201,18 @@ impl MetaCommand {
     /// # Errors
     /// Another version, or bytes that are no command.
     pub fn decode(bytes: &[u8]) -> Result<MetaCommand, String> {
-        decode(bytes)
+        let (_, body) = versioned(bytes)?;
+        postcard::from_bytes(body).map_err(unreadable)
     }
 }
 
 /// A map as bytes, for the cache beside the identity.
 pub fn encode_map(map: &ClusterMap) -> Vec<u8> {
-    encode(map)
+    let more = More { tls_ports: map.tls_ports.clone(), users: Users::clone(&map.users) };
+    match more == More::default() {
+        true => encode(VERSION, map),
+        false => encode(VERSION_MORE, &(map, more)),
+    }
 }
 
 /// The reverse of [`encode_map`].
@@ -179,11 +220,17 @@ pub fn encode_map(map: &ClusterMap) -> Vec<u8> {
 /// # Errors
 /// Another version, or bytes that are no map.
 pub fn decode_map(bytes: &[u8]) -> Result<ClusterMap, String> {
-    decode(bytes)
+    let (version, body) = versioned(bytes)?;
+    let (mut map, rest) = postcard::take_from_bytes::<ClusterMap>(body).map_err(unreadable)?;
+    if version == VERSION_MORE {
+        let more: More = postcard::from_bytes(rest).map_err(unreadable)?;
+        (map.tls_ports, map.users) = (more.tls_ports, Arc::new(more.users));
+    }
+    Ok(map)
 }
 
-fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    let mut bytes = vec![VERSION];
+fn encode<T: Serialize>(version: u8, value: &T) -> Vec<u8> {
+    let mut bytes = vec![version];
     match postcard::to_allocvec(value) {
         Ok(body) => bytes.extend_from_slice(&body),
         Err(e) => unreachable!("plain data always encodes: {e}"),
@@ -191,16 +238,18 @@ fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     bytes
 }
 
-fn decode<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, String> {
+fn versioned(bytes: &[u8]) -> Result<(u8, &[u8]), String> {
     match bytes.split_first() {
-        Some((&VERSION, body)) => {
-            postcard::from_bytes(body).map_err(|e| format!("cluster map is unreadable: {e}"))
-        }
+        Some((&version @ (VERSION | VERSION_MORE), body)) => Ok((version, body)),
         Some((other, _)) => Err(format!(
-            "cluster map has format version {other}, this build reads {VERSION}: upgrade this node"
+            "cluster map has format version {other}, this build reads {VERSION_MORE}: upgrade this node"
         )),
         None => Err("cluster map is empty".to_owned()),
     }
+}
+
+fn unreadable(error: postcard::Error) -> String {
+    format!("cluster map is unreadable: {error}")
 }
 
 /// Applies the meta log. Publishes every new map.
@@ -226,6 +275,19 @@ impl MetaMachine {
             MetaCommand::MoveNode { number, host, peer_host, port } => {
                 let Some(node) = map.nodes.iter_mut().find(|n| n.number == number) else { return };
                 (node.host, node.peer_host, node.port) = (host, peer_host, port);
+                map.epoch += 1;
+            }
+            MetaCommand::SetTlsPort { number, tls_port } => {
+                match tls_port {
+                    0 => map.tls_ports.remove(&number),
+                    port => map.tls_ports.insert(number, port),
+                };
+                map.epoch += 1;
+            }
+            MetaCommand::ChangeUsers(change) => {
+                if !Arc::make_mut(&mut map.users).change(change) {
+                    return;
+                }
                 map.epoch += 1;
             }
         }
@@ -261,7 +323,7 @@ impl StateMachine for MetaMachine {
     fn settle(&mut self, _nonce: Nonce, _fate: Fate) {}
 
     fn snapshot(&self) -> Box<dyn SnapshotSource> {
-        Box::new(MetaSnapshot(Some(encode(&*self.map))))
+        Box::new(MetaSnapshot(Some(encode_map(&self.map))))
     }
 
     fn begin_restore(&mut self) -> Box<dyn SnapshotSink> {
@@ -271,7 +333,7 @@ impl StateMachine for MetaMachine {
     fn finish_restore(&mut self, sink: Box<dyn SnapshotSink>, _at: LogPosition) -> Result<(), String> {
         let sink: Box<dyn Any> = sink;
         let sink = sink.downcast::<MetaSink>().map_err(|_| "not a sink of the meta group".to_owned())?;
-        let map = decode(&sink.0)?;
+        let map = decode_map(&sink.0)?;
         self.publish(map);
         Ok(())
     }
@@ -300,6 +362,7 @@ impl SnapshotSink for MetaSink {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::acl::user::User;
 
     fn map() -> ClusterMap {
         let node = |number: NodeId| NodeEntry {
@@ -315,7 +378,7 @@ mod tests {
             cluster_id: "c".repeat(40),
             nodes: vec![node(1), node(2), node(3)],
             shards: initial_shards(&[1, 2, 3], 3, vec!["a".repeat(40), "b".repeat(40), "d".repeat(40)]),
-            settings: ClusterSettings::default(),
+            ..ClusterMap::default()
         }
     }
 
@@ -379,9 +442,39 @@ mod tests {
     }
 
     #[test]
+    fn users_and_tls_ports_survive_a_snapshot_and_need_version_two() {
+        let plain = map();
+        assert_eq!(encode_map(&plain)[0], VERSION, "older nodes read what has nothing new");
+        assert_eq!(decode_map(&encode_map(&plain)), Ok(plain));
+
+        let (sender, receiver) = watch::channel(Arc::default());
+        let mut machine = MetaMachine::new(sender);
+        let user = User::new().with_rules(&[b"on", b">secret", b"~a*", b"+@read"]).unwrap();
+        let put = vec![(b"alice".to_vec(), user)];
+        let change = |id, base| UserChange { id, base, put: put.clone(), remove: Vec::new() };
+        machine.apply(vec![
+            commit(1, &MetaCommand::Bootstrap(map())),
+            commit(2, &MetaCommand::SetTlsPort { number: 2, tls_port: 7102 }),
+            commit(3, &MetaCommand::ChangeUsers(change(7, 0))),
+            commit(4, &MetaCommand::ChangeUsers(change(8, 0))),
+        ]);
+        let shown = receiver.borrow().clone();
+        assert_eq!(
+            (shown.epoch, shown.users.version()),
+            (3, 1),
+            "the second change was made from an old state"
+        );
+        assert_eq!(shown.client_port(shown.node(2).unwrap(), true), 7102);
+        assert_eq!(shown.client_port(shown.node(1).unwrap(), true), 7001);
+        let bytes = encode_map(&shown);
+        assert_eq!(bytes[0], VERSION_MORE);
+        assert_eq!(decode_map(&bytes).as_ref(), Ok(&*shown));
+    }
+
+    #[test]
     fn a_newer_format_is_refused_by_name() {
         let mut bytes = MetaCommand::Bootstrap(map()).encode();
         bytes[0] = 9;
-        assert!(MetaCommand::decode(&bytes).unwrap_err().contains("format version 9, this build reads 1"));
+        assert!(MetaCommand::decode(&bytes).unwrap_err().contains("format version 9, this build reads 2"));
     }
 }

@@ -238,6 +238,14 @@ pub struct Metrics {
     pub connections_accepted: Counter,
     /// Client connections refused at `maxclients`.
     pub connections_rejected: Counter,
+    /// Logins that were refused.
+    pub acl_denied_auth: Counter,
+    /// Commands refused to their user.
+    pub acl_denied_cmd: Counter,
+    /// Keys refused to a user.
+    pub acl_denied_key: Counter,
+    /// Channels refused to a user.
+    pub acl_denied_channel: Counter,
     /// Client connections open now.
     pub connections_open: Gauge,
     /// Clients parked in a blocking read now.

@@ -1,5 +1,7 @@
 //! One running node: everything that a request may need. Made once by `run.rs`, shared as `Arc<Node>`.
 
+use crate::acl::directory::Directory;
+use crate::acl::log::AclLog;
 use crate::clients::Clients;
 use crate::config::Config;
 use crate::identity::Identity;
@@ -7,6 +9,7 @@ use crate::metrics::Metrics;
 use crate::route::Held;
 use crate::shard::stamp_clock::StampClock;
 use crate::shard::{ShardHandle, ShardId};
+use crate::tls::Tls;
 use crate::topology::Topology;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -39,6 +42,14 @@ pub struct Node {
     pub wal: Wal,
     /// The group that holds the cluster map.
     pub meta: Group,
+    /// Who may do what.
+    pub acl: Arc<Directory>,
+    /// Setting `protected-mode`, which CONFIG SET may change.
+    pub protected_mode: AtomicBool,
+    /// What was refused lately.
+    pub acl_log: AclLog,
+    /// What it shows on secured connections.
+    pub tls: Option<Arc<Tls>>,
     /// The clock of stamps.
     pub stamp_clock: Arc<StampClock>,
     /// Commands that wait for a leader.
@@ -53,6 +64,11 @@ impl Node {
     /// Its number in Raft.
     pub fn number(&self) -> NodeId {
         self.identity.number()
+    }
+
+    /// Whether clients of other machines are turned away: it has no password that could keep anybody out.
+    pub fn is_protected(&self) -> bool {
+        self.protected_mode.load(Ordering::Relaxed) && self.acl.default_user().user.nopass
     }
 
     /// Time since it started.

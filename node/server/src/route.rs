@@ -6,6 +6,7 @@
 use crate::node::Node;
 use crate::shard::ShardHandle;
 use weir_env::time::{Instant, timeout_at};
+use weir_raft::NodeId;
 use weir_stream::Slot;
 
 /// What a command wants to do with a slot.
@@ -24,12 +25,16 @@ pub enum Access {
 pub enum Redirect {
     /// The leader is there.
     Moved {
+        /// The leader.
+        node: NodeId,
         /// Of the command's keys.
         slot: Slot,
         /// Host of the leader.
         host: String,
         /// Its client port.
         port: u16,
+        /// Its port for clients that speak TLS.
+        tls_port: u16,
     },
     /// The command's keys lie in different slots.
     CrossSlot,
@@ -39,11 +44,23 @@ pub enum Redirect {
     ClusterDown(&'static str),
 }
 
-impl std::fmt::Display for Redirect {
+impl Redirect {
     /// The error line that a client sees, with its prefix.
+    pub fn line(&self, tls: bool) -> String {
+        match self {
+            Redirect::Moved { slot, host, tls_port, .. } if tls => {
+                format!("MOVED {} {host}:{tls_port}", slot.0)
+            }
+            other => other.to_string(),
+        }
+    }
+}
+
+impl std::fmt::Display for Redirect {
+    /// The error line that a client sees which does not speak TLS, with its prefix.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Redirect::Moved { slot, host, port } => write!(f, "MOVED {} {host}:{port}", slot.0),
+            Redirect::Moved { slot, host, port, .. } => write!(f, "MOVED {} {host}:{port}", slot.0),
             Redirect::CrossSlot => f.write_str("CROSSSLOT Keys in request don't hash to the same slot"),
             Redirect::TryAgain => f.write_str("TRYAGAIN Leadership of the slot is changing, try again"),
             Redirect::ClusterDown(why) => write!(f, "CLUSTERDOWN {why}"),
@@ -101,7 +118,13 @@ impl Node {
             return Some(Ok(local));
         }
         let leader = view.live_leader(shard.id).filter(|leader| leader.number != view.me)?;
-        Some(Err(Redirect::Moved { slot, host: leader.host.clone(), port: leader.port }))
+        Some(Err(Redirect::Moved {
+            node: leader.number,
+            slot,
+            host: leader.host.clone(),
+            port: leader.port,
+            tls_port: view.map.client_port(leader, true),
+        }))
     }
 
     async fn hold(
@@ -179,8 +202,15 @@ mod tests {
 
     #[test]
     fn redirects_spell_what_clients_expect() {
-        let moved = Redirect::Moved { slot: Slot(866), host: "127.0.0.1".into(), port: 7002 };
+        let moved = Redirect::Moved {
+            node: 2,
+            slot: Slot(866),
+            host: "127.0.0.1".into(),
+            port: 7002,
+            tls_port: 7102,
+        };
         assert_eq!(moved.to_string(), "MOVED 866 127.0.0.1:7002");
+        assert_eq!(moved.line(true), "MOVED 866 127.0.0.1:7102");
         assert_eq!(Redirect::CrossSlot.to_string(), "CROSSSLOT Keys in request don't hash to the same slot");
         assert_eq!(NO_LEADER.to_string(), "CLUSTERDOWN The cluster is down");
     }

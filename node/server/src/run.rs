@@ -4,11 +4,13 @@
 //! group, learn the map, start the replicas, let clients in. Down: hand leadership over, let clients go, stop the
 //! groups, flush and close the log.
 
-mod desk;
+pub(crate) mod desk;
 mod map;
 mod starter;
 mod watch;
 
+use crate::acl::directory::Directory;
+use crate::acl::log::AclLog;
 use crate::config::{ADMIN_PORT_OFFSET, Config, Durability, PEER_PORT_OFFSET};
 use crate::error::{Error, data_dir_error};
 use crate::identity::{DataDir, Founding, Identity, Phase, draw_hex};
@@ -17,6 +19,7 @@ use crate::metrics::Metrics;
 use crate::node::{Node, Shards};
 use crate::route::Held;
 use crate::shard::stamp_clock::StampClock;
+use crate::tls::Tls;
 use crate::topology::Topology;
 use crate::{admin, announce, balance, bootstrap, listener};
 use parking_lot::Mutex;
@@ -105,9 +108,12 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
     let dir = DataDir::claim(&env, &config.dir)?;
     let identity = dir.identity(&config)?;
     config.check_port()?;
-    let client_listener = bind(&env, &config, 0, "client").await?;
-    let peer_listener = bind(&env, &config, PEER_PORT_OFFSET, "peer").await?;
-    let admin_listener = bind(&env, &config, ADMIN_PORT_OFFSET, "admin").await?;
+    let tls = Tls::open(&env, &config)?;
+    // Peers are listened to and dialed in a world of their own, where connections may be secured.
+    let peer_env = tls.as_ref().map_or_else(|| env.clone(), |tls| tls.peer_env());
+    let client_listeners = listener::bind_all(&env, &config).await?;
+    let peer_listener = bind(&peer_env, &config, config.port + PEER_PORT_OFFSET, "peer").await?;
+    let admin_listener = bind(&env, &config, config.port + ADMIN_PORT_OFFSET, "admin").await?;
 
     let config = Arc::new(config);
     let site = admin::Site::default();
@@ -116,7 +122,7 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
     let wal = open_wal(&env, &config, &dir, &identity).await?;
     watch::wal(&env, &wal, stop);
 
-    let peers = Peers::new(env.clone(), 0, peer_identity(&identity));
+    let peers = Peers::new(peer_env, 0, peer_identity(&identity));
     let registry = Registry::new();
     let introduction = bootstrap::Introduction::new(identity, &config);
     let desk = Arc::new(desk::Desk::new(&env, &introduction));
@@ -158,12 +164,12 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
         }
     };
     check_map(&first_map, &identity)?;
+    let users = Arc::new(Directory::new(config.requirepass.get()));
+    users.set(&first_map.users);
     topology.set_map(first_map.clone());
-    stop.run(
-        &env,
-        "map",
-        map::keep_map(env.clone(), map, topology.clone(), peers.clone(), config.dir.clone()),
-    );
+    let keep =
+        map::keep_map(env.clone(), map, topology.clone(), users.clone(), peers.clone(), config.dir.clone());
+    stop.run(&env, "map", keep);
 
     let stamp_clock = Arc::new(StampClock::new(env.clock.clone(), config.clock_skew_ms_max));
     let shards = Shards::default();
@@ -185,7 +191,7 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
         metrics,
         ready: false.into(),
         env: env.clone(),
-        config,
+        config: config.clone(),
         identity,
         topology,
         shards,
@@ -193,6 +199,10 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
         wal,
         meta,
         stamp_clock,
+        protected_mode: config.protected_mode.into(),
+        acl: users,
+        acl_log: AclLog::new(config.acllog_max_len),
+        tls: tls.clone(),
     });
     for handle in node.shards.all() {
         watch::group(&env, stop, handle.group().clone(), "a shard");
@@ -201,16 +211,22 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
     stop.run(&env, "announce", announce::run(node.clone()));
     stop.run(&env, "balance", balance::run(node.clone()));
     stop.run(&env, "ready", watch::ready(node.clone()));
+    stop.run(&env, "users", watch::users(node.clone()));
     stop.run(&env, "space", watch::space(node.clone()));
     stop.run(&env, "address", desk::tell_address(node.clone()));
     site.open(&node);
-    let (closing, clients_of) = (stop.closing(), node.clone());
-    stop.run(&env, "listener", async move {
-        tokio::select! {
-            () = closing => {}
-            () = listener::serve(clients_of, client_listener) => {}
-        }
-    });
+    if let Some(tls) = tls {
+        stop.run(&env, "certificates", tls.watch());
+    }
+    for (kind, listener) in client_listeners {
+        let (closing, clients_of) = (stop.closing(), node.clone());
+        stop.run(&env, "listener", async move {
+            tokio::select! {
+                () = closing => {}
+                () = listener::serve(clients_of, listener, kind) => {}
+            }
+        });
+    }
     Ok(RunningNode { node, peers_served: registry, stop: stop.clone(), _dir: dir })
 }
 
@@ -293,14 +309,19 @@ impl RunningNode {
     }
 }
 
-async fn bind(env: &Env, config: &Config, offset: u16, what: &str) -> Result<Box<dyn Listener>, Error> {
+pub(crate) async fn bind(
+    env: &Env,
+    config: &Config,
+    port: u16,
+    what: &str,
+) -> Result<Box<dyn Listener>, Error> {
     let ip: IpAddr = config.bind.parse().map_err(|_| {
         Error::Listen(format!(
             "--bind {} is not an address to listen on, such as 127.0.0.1 or 0.0.0.0",
             config.bind
         ))
     })?;
-    let addr = SocketAddr::new(ip, config.port + offset);
+    let addr = SocketAddr::new(ip, port);
     let give_up = Instant::now() + PORT_PATIENCE;
     loop {
         match env.net.bind(addr).await {

@@ -1,6 +1,9 @@
 //! What a connection remembers between commands.
 
+use crate::acl::check::Checked;
+use crate::acl::directory::Directory;
 use crate::clients::Client;
+use crate::command::table::Row;
 use crate::command::{Control, ReplyMode};
 use crate::metrics::{CommandMetrics, Metrics};
 use crate::shard::ShardId;
@@ -24,6 +27,12 @@ pub struct Session {
     pub watched: Vec<(Bytes, u64)>,
     /// What WAIT has to wait for.
     pub written: Written,
+    /// What the connection may do.
+    pub user: Arc<Checked>,
+    /// It said a password, or there was none to say when it was opened.
+    logged_in: bool,
+    /// Of the directory, when `user` was last looked up.
+    generation: u64,
     /// Close once all answers before are sent.
     pub closing: bool,
     reply_mode: ReplyMode,
@@ -33,9 +42,15 @@ pub struct Session {
 
 impl Session {
     /// Of a new connection.
-    pub fn new(client: Arc<Client>) -> Self {
+    pub fn new(client: Arc<Client>, users: &Directory) -> Self {
+        let generation = users.generation();
+        let user = users.default_user();
+        client.update(|state| state.user = user.name.clone());
         Session {
             client,
+            logged_in: user.user.nopass && user.user.enabled,
+            user,
+            generation,
             proto: Proto::default(),
             readonly: false,
             transaction: None,
@@ -48,8 +63,45 @@ impl Session {
         }
     }
 
+    /// AUTH.
+    pub fn log_in(&mut self, user: Arc<Checked>) {
+        self.client.update(|state| state.user = user.name.clone());
+        self.user = user;
+        self.logged_in = true;
+    }
+
+    /// Whether nothing may be done before AUTH.
+    pub fn must_log_in(&self, users: &Directory) -> bool {
+        !self.logged_in && users.wants_login()
+    }
+
+    /// Of the directory, when the user was last looked up.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Looks the user up again if users were changed; false if it is gone.
+    pub fn refresh(&mut self, users: &Directory) -> bool {
+        let generation = users.generation();
+        if generation == self.generation {
+            return true;
+        }
+        self.generation = generation;
+        match users.get(&self.user.name) {
+            Some(user) => {
+                self.user = user;
+                true
+            }
+            None => false,
+        }
+    }
+
     /// RESET: as it was when the connection was opened. What was written stays written.
-    pub fn reset(&mut self) {
+    pub fn reset(&mut self, users: &Directory) {
+        let user = users.default_user();
+        self.logged_in = user.user.nopass && user.user.enabled;
+        self.client.update(|state| state.user = user.name.clone());
+        self.user = user;
         self.set_proto(Proto::default());
         self.set_readonly(false);
         self.transaction = None;
@@ -172,10 +224,19 @@ pub struct Transaction {
     pub crosses_slots: bool,
     /// Slot of all keys so far.
     pub slot: Option<Slot>,
-    /// In order.
-    pub queued: Vec<Queued>,
+    /// In order, each with the call that it came from, since rights may change before EXEC.
+    pub queued: Vec<(Queued, Origin)>,
     /// Bytes of arguments queued.
     pub bytes: usize,
+}
+
+/// The call behind a queued command.
+#[derive(Debug)]
+pub struct Origin {
+    /// Its row.
+    pub row: &'static Row,
+    /// All arguments.
+    pub args: Vec<Bytes>,
 }
 
 /// One queued command.
@@ -191,13 +252,13 @@ pub enum Queued {
 
 impl Transaction {
     /// Adds a command with keys in `slot`.
-    pub fn push(&mut self, queued: Queued, slot: Option<Slot>, bytes: usize) {
+    pub fn push(&mut self, queued: Queued, origin: Origin, slot: Option<Slot>, bytes: usize) {
         if let Some(slot) = slot {
             self.crosses_slots |= self.slot.is_some_and(|known| known != slot);
             self.slot = Some(slot);
         }
         self.bytes += bytes;
-        self.queued.push(queued);
+        self.queued.push((queued, origin));
     }
 }
 
@@ -205,13 +266,16 @@ impl Transaction {
 mod tests {
     use super::*;
     use crate::clients::Clients;
+    use crate::listener::Kind;
     use crate::shard::backlog::Backlog;
     use std::net::SocketAddr;
     use std::time::Duration;
 
     fn session() -> Session {
         let addr = SocketAddr::from(([127, 0, 0, 1], 1));
-        Session::new(Clients::default().register(1, addr, addr, Duration::ZERO, Backlog::new(9)).unwrap())
+        let clients = Clients::default();
+        let client = clients.register(1, addr, addr, Kind::Plain, Duration::ZERO, Backlog::new(9)).unwrap();
+        Session::new(client, &Directory::new(""))
     }
 
     #[test]
@@ -229,12 +293,13 @@ mod tests {
     #[test]
     fn a_transaction_notices_a_second_slot() {
         let mut transaction = Transaction::default();
-        let ready = || Queued::Ready(Reply::Ok);
-        transaction.push(ready(), Some(Slot(1)), 0);
-        transaction.push(ready(), None, 0);
-        transaction.push(ready(), Some(Slot(1)), 0);
-        assert!(!transaction.crosses_slots);
-        transaction.push(ready(), Some(Slot(2)), 0);
+        let mut push = |slot| {
+            let row = crate::command::table::find(b"ping").unwrap();
+            transaction.push(Queued::Ready(Reply::Ok), Origin { row, args: Vec::new() }, slot, 0);
+            transaction.crosses_slots
+        };
+        assert!(!push(Some(Slot(1))) && !push(None) && !push(Some(Slot(1))));
+        push(Some(Slot(2)));
         assert!(transaction.crosses_slots);
     }
 

@@ -28,6 +28,10 @@ pub enum Reply {
     Array(Vec<Reply>),
     /// Map in RESP3, flat array of keys and values in RESP2.
     Map(Vec<(Reply, Reply)>),
+    /// Set in RESP3, array in RESP2.
+    Set(Vec<Reply>),
+    /// Double in RESP3, its text as bulk string in RESP2.
+    Double(f64),
     /// A list of stream entries, packed: an array of `[id, [field, value, ...]]`.
     Entries(Entries),
     /// XREAD / XREADGROUP: RESP2 array of `[key, entries]`, RESP3 map (a key may appear twice).

@@ -73,7 +73,8 @@ impl World {
             }
             network = Some(net);
             proxies = Some(Proxies::start(nodes, plan.seed).await?);
-            arguments.extend(["--bind".to_owned(), "0.0.0.0".to_owned()]);
+            // Clients come from other addresses and say no password.
+            arguments.extend(["--bind", "0.0.0.0", "--protected-mode=no"].map(str::to_owned));
         }
         let options = ClusterOptions {
             weir: plan.weir.clone(),

@@ -16,4 +16,6 @@ mod protocol;
 mod replication;
 mod scan;
 mod stories;
+mod tls;
+mod users;
 mod watch;

@@ -8,12 +8,12 @@ use weir_raft::NodeId;
 use weir_stream::SlotRange;
 
 /// CLUSTER NODES.
-pub fn nodes(view: &View, now_ms: u64) -> String {
-    view.map.nodes.iter().map(|node| line(view, node, now_ms) + "\n").collect()
+pub fn nodes(view: &View, now_ms: u64, tls: bool) -> String {
+    view.map.nodes.iter().map(|node| line(view, node, now_ms, tls) + "\n").collect()
 }
 
 /// The line of one node, without its end.
-pub fn line(view: &View, node: &NodeEntry, now_ms: u64) -> String {
+pub fn line(view: &View, node: &NodeEntry, now_ms: u64, tls: bool) -> String {
     let mut flags = Vec::new();
     if node.number == view.me {
         flags.push("myself");
@@ -29,7 +29,7 @@ pub fn line(view: &View, node: &NodeEntry, now_ms: u64) -> String {
         "{} {}:{}@{} {} {} 0 {pong} {} {}",
         node.id,
         node.host,
-        node.port,
+        view.map.client_port(node, tls),
         node.port + PEER_PORT_OFFSET,
         flags.join(","),
         master.and_then(|m| view.map.node(m)).map_or("-", |m| m.id.as_str()),
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn every_node_has_one_line_and_leaders_are_masters_with_their_slots() {
-        let text = super::nodes(&view(1, &[1, 2, 3]), 5);
+        let text = super::nodes(&view(1, &[1, 2, 3]), 5, false);
         let lines: Vec<&str> = text.lines().collect();
         let id = |n: u64| format!("{n}").repeat(39) + "a";
         assert_eq!(
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_node_that_leads_nothing_is_slave_of_the_leader_of_its_lowest_shard() {
-        let text = super::nodes(&view(2, &[3, 1, 3]), 5);
+        let text = super::nodes(&view(2, &[3, 1, 3]), 5, false);
         let lines: Vec<&str> = text.lines().collect();
         let id = |n: u64| format!("{n}").repeat(39) + "a";
         assert!(lines[1].contains(&format!(" myself,slave {} 0 0 10 connected", id(3))), "{text}");
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn neighbouring_shards_of_one_leader_are_one_range() {
-        let text = super::nodes(&view(1, &[1, 1, 1]), 5);
+        let text = super::nodes(&view(1, &[1, 1, 1]), 5, false);
         assert!(text.lines().next().unwrap().ends_with(" 0-16383"), "{text}");
     }
 
@@ -133,7 +133,7 @@ mod tests {
         let topology = topology(1);
         topology.missed(2);
         topology.missed(2);
-        let text = super::nodes(&topology.view(), 5);
+        let text = super::nodes(&topology.view(), 5, false);
         assert!(text.lines().nth(1).unwrap().contains(" slave,fail - 0 5 0 disconnected"), "{text}");
     }
 }

@@ -16,8 +16,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use weir_stream::{Query, Refusal, Reply, SLOT_COUNT, Slot, key_slot};
 
-/// Runs `args` (with `CLUSTER` first) and answers.
-pub async fn execute(node: &Arc<Node>, args: &[Bytes]) -> Reply {
+/// Runs `args` (with `CLUSTER` first) and answers. A client that speaks TLS is told TLS ports.
+pub async fn execute(node: &Arc<Node>, args: &[Bytes], tls: bool) -> Reply {
     let Some(word) = args.get(1) else { return error("ERR wrong number of arguments for 'cluster' command") };
     let rest = &args[2..];
     let view = node.topology.view();
@@ -35,10 +35,10 @@ pub async fn execute(node: &Arc<Node>, args: &[Bytes]) -> Reply {
         return error(format!("ERR wrong number of arguments for 'cluster|{name}' command"));
     }
     match name.as_str() {
-        "slots" => slots::slots(&view),
+        "slots" => slots::slots(&view, tls),
         "shards" => slots::shards(&view),
-        "nodes" => bulk(lines::nodes(&view, node.env.clock.wall_ms())),
-        "replicas" | "slaves" => replicas(&view, &rest[0], node.env.clock.wall_ms()),
+        "nodes" => bulk(lines::nodes(&view, node.env.clock.wall_ms(), tls)),
+        "replicas" | "slaves" => replicas(&view, &rest[0], node.env.clock.wall_ms(), tls),
         "info" => bulk(info(&view)),
         "myid" => bulk(node.identity.id.clone()),
         "myshardid" => bulk(lines::shard_hex(&view, view.me)),
@@ -98,7 +98,7 @@ async fn ask_leader(node: &Arc<Node>, slot: Slot, query: Query, otherwise: Reply
     }
 }
 
-fn replicas(view: &View, id: &[u8], now_ms: u64) -> Reply {
+fn replicas(view: &View, id: &[u8], now_ms: u64, tls: bool) -> Reply {
     let Some(master) = view.map.node_by_id(id) else {
         return error(format!("ERR Unknown node {}", String::from_utf8_lossy(id)));
     };
@@ -107,7 +107,7 @@ fn replicas(view: &View, id: &[u8], now_ms: u64) -> Reply {
     }
     let of_master = |n: &&crate::meta::NodeEntry| lines::master_of(view, n.number) == Some(master.number);
     let nodes = view.map.nodes.iter().filter(of_master);
-    Reply::Array(nodes.map(|n| bulk(lines::line(view, n, now_ms))).collect())
+    Reply::Array(nodes.map(|n| bulk(lines::line(view, n, now_ms, tls))).collect())
 }
 
 fn info(view: &View) -> String {
@@ -189,7 +189,7 @@ fn help() -> Reply {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::meta::{ClusterMap, ClusterSettings, NodeEntry, initial_shards};
+    use crate::meta::{ClusterMap, NodeEntry, initial_shards};
     use crate::shard::ShardId;
     use crate::topology::{Leadership, Topology};
     use weir_raft::NodeId;
@@ -222,7 +222,7 @@ pub(crate) mod tests {
                 })
                 .collect(),
             shards: initial_shards(&[1, 2, 3], 3, (1..=3).map(|i| hex(i, 'f')).collect()),
-            settings: ClusterSettings::default(),
+            ..ClusterMap::default()
         }));
         topology
     }
@@ -245,16 +245,16 @@ pub(crate) mod tests {
             Reply::Array(lines) => lines.len(),
             other => panic!("{other:?}"),
         };
-        assert_eq!(ids(replicas(&view, view.map.nodes[0].id.as_bytes(), 0)), 1);
-        assert_eq!(ids(replicas(&view, view.map.nodes[2].id.as_bytes(), 0)), 0);
+        assert_eq!(ids(replicas(&view, view.map.nodes[0].id.as_bytes(), 0, false)), 1);
+        assert_eq!(ids(replicas(&view, view.map.nodes[2].id.as_bytes(), 0, false)), 0);
         let text = |reply: Reply| match reply {
             Reply::Error(refusal) => refusal.to_string(),
             other => panic!("{other:?}"),
         };
         assert_eq!(
-            text(replicas(&view, view.map.nodes[1].id.as_bytes(), 0)),
+            text(replicas(&view, view.map.nodes[1].id.as_bytes(), 0, false)),
             "ERR The specified node is not a master"
         );
-        assert_eq!(text(replicas(&view, b"abc", 0)), "ERR Unknown node abc");
+        assert_eq!(text(replicas(&view, b"abc", 0, false)), "ERR Unknown node abc");
     }
 }

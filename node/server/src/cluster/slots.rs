@@ -11,7 +11,7 @@ use weir_raft::NodeId;
 use weir_stream::{Reply, Slot, SlotRange};
 
 /// CLUSTER SLOTS. Slots without a live leader have no row.
-pub fn slots(view: &View) -> Reply {
+pub fn slots(view: &View, tls: bool) -> Reply {
     let mut served: Vec<(SlotRange, &NodeEntry, &ShardEntry)> = view
         .map
         .shards
@@ -19,28 +19,34 @@ pub fn slots(view: &View) -> Reply {
         .filter_map(|shard| Some((view.live_leader(shard.id)?, shard)))
         .flat_map(|(leader, shard)| shard.slots.iter().map(move |range| (*range, leader, shard)))
         .collect();
+    let port = |node: &NodeEntry| i64::from(view.map.client_port(node, tls));
     served.sort_by_key(|(range, ..)| *range);
     let (mut first_rows, mut rows, mut seen) = (Vec::new(), Vec::new(), Vec::<NodeId>::new());
     for (mut range, leader, shard) in served {
         if !seen.contains(&leader.number) {
             seen.push(leader.number);
-            first_rows.push(row(SlotRange { first: range.first, last: range.first }, leader, &[]));
+            first_rows.push(row(SlotRange { first: range.first, last: range.first }, leader, &[], &port));
             if range.first == range.last {
                 continue;
             }
             range.first = Slot(range.first.0 + 1);
         }
-        rows.push(row(range, leader, &followers(view, shard, leader.number)));
+        rows.push(row(range, leader, &followers(view, shard, leader.number), &port));
     }
     first_rows.append(&mut rows);
     Reply::Array(first_rows)
 }
 
-fn row(range: SlotRange, leader: &NodeEntry, followers: &[&NodeEntry]) -> Reply {
+fn row(
+    range: SlotRange,
+    leader: &NodeEntry,
+    followers: &[&NodeEntry],
+    port: &dyn Fn(&NodeEntry) -> i64,
+) -> Reply {
     let node = |n: &NodeEntry| {
         Reply::Array(vec![
             bulk(n.host.clone()),
-            Reply::Int(i64::from(n.port)),
+            Reply::Int(port(n)),
             bulk(n.id.clone()),
             Reply::Array(Vec::new()),
         ])
@@ -65,15 +71,22 @@ pub fn shards(view: &View) -> Reply {
         let nodes = numbers.iter().filter_map(|n| view.map.node(*n)).map(|node| {
             let role = if Some(node.number) == leader { "master" } else { "replica" };
             let health = if view.reachable(node.number) { "online" } else { "fail" };
-            Reply::Map(vec![
-                pair("id", bulk(node.id.clone())),
-                pair("port", Reply::Int(i64::from(node.port))),
+            let tls_port = view.map.tls_ports.get(&node.number).copied();
+            let mut fields = vec![pair("id", bulk(node.id.clone()))];
+            if tls_port != Some(node.port) {
+                fields.push(pair("port", Reply::Int(i64::from(node.port))));
+            }
+            if let Some(tls_port) = tls_port {
+                fields.push(pair("tls-port", Reply::Int(i64::from(tls_port))));
+            }
+            fields.extend([
                 pair("ip", bulk(node.host.clone())),
                 pair("endpoint", bulk(node.host.clone())),
                 pair("role", bulk(role)),
                 pair("replication-offset", Reply::Int(0)),
                 pair("health", bulk(health)),
-            ])
+            ]);
+            Reply::Map(fields)
         });
         let bounds = shard.slots.iter().flat_map(|r| [r.first, r.last]);
         Reply::Map(vec![
@@ -111,7 +124,7 @@ mod tests {
 
     #[test]
     fn every_leader_first_appears_as_a_leader_and_every_slot_stands_once() {
-        let rows = rows(slots(&view(1, &[2, 3, 1])));
+        let rows = rows(slots(&view(1, &[2, 3, 1]), false));
         assert_eq!(
             rows,
             [
@@ -127,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_leader_of_two_shards_has_one_first_row() {
-        let rows = rows(slots(&view(1, &[2, 2, 1])));
+        let rows = rows(slots(&view(1, &[2, 2, 1]), false));
         assert_eq!(rows[..2], [(0, 0, vec![7002]), (10922, 10922, vec![7001])]);
         assert_eq!(rows[3], (5461, 10921, vec![7002, 7003, 7001]));
         assert_eq!(rows.iter().map(|(first, last, _)| last - first + 1).sum::<i64>(), 16384);

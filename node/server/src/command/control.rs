@@ -1,9 +1,12 @@
 //! What the node answers itself, without a shard's log.
 
-use super::{ClientCall, Control, error, glob, scan};
+use super::{ClientCall, Control, acl, error, glob, scan};
+use crate::acl::log::{Event, Reason};
+use crate::acl::user::DEFAULT;
 use crate::cluster;
 use crate::config::Durability;
 use crate::info;
+use crate::listener::Kind;
 use crate::node::Node;
 use crate::route::{NO_LEADER, Redirect};
 use crate::session::{Session, Written};
@@ -28,10 +31,34 @@ pub(crate) fn now(node: &Arc<Node>, session: &mut Session, call: Control) -> Res
             Reply::Ok
         }
         Control::Reset => {
-            session.reset();
+            session.reset(&node.acl);
             Reply::Simple("RESET")
         }
-        Control::Hello { proto, name } => {
+        Control::Auth { user: None, .. } if node.acl.default_user().user.nopass => error(
+            "ERR AUTH <password> called without any password configured for the default user. \
+             Are you sure your configuration is correct?",
+        ),
+        Control::Auth { user, password } => {
+            let user = user.unwrap_or(Bytes::from_static(DEFAULT));
+            log_in(node, session, "AUTH", user, &password).err().unwrap_or(Reply::Ok)
+        }
+        Control::Acl(call) => match acl::now(node, session, call) {
+            Ok(reply) => reply,
+            Err(call) => return Err(Control::Acl(call)),
+        },
+        Control::Hello { proto, auth, name } => {
+            if let Some((user, password)) = auth
+                && let Err(refused) = log_in(node, session, "HELLO", user, &password)
+            {
+                return Ok(refused);
+            }
+            if session.must_log_in(&node.acl) {
+                return Ok(error(
+                    "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
+                     AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
+                     version at the same time",
+                ));
+            }
             if let Some(name) = name {
                 session.client.update(|state| state.name = name);
             }
@@ -64,10 +91,11 @@ pub(crate) fn now(node: &Arc<Node>, session: &mut Session, call: Control) -> Res
 
 /// Answers the rest, and tells what it wrote itself. Called once all answers before are known; `written` is what
 /// this connection wrote.
-pub(crate) async fn later(node: Arc<Node>, call: Control, written: Written) -> (Reply, Written) {
+pub(crate) async fn later(node: Arc<Node>, call: Control, written: Written, kind: Kind) -> (Reply, Written) {
     let reply = match call {
         Control::Info(sections) => bulk(info::info(&node, &sections)),
-        Control::Cluster(args) => cluster::execute(&node, &args).await,
+        Control::Cluster(args) => cluster::execute(&node, &args, kind == Kind::Tls).await,
+        Control::Acl(call) => acl::later(&node, call).await,
         Control::DbSize => db_size(&node).await,
         Control::Scan(call) => scan::scan(&node, &call).await,
         Control::Keys(pattern) => scan::keys(&node, &pattern).await,
@@ -83,6 +111,34 @@ pub(crate) async fn later(node: Arc<Node>, call: Control, written: Written) -> (
         other => error(format!("ERR {other:?} cannot be answered here")),
     };
     (reply, Written::default())
+}
+
+/// Changes the user of the connection, or refuses.
+fn log_in(
+    node: &Node,
+    session: &mut Session,
+    by: &'static str,
+    user: Bytes,
+    password: &[u8],
+) -> Result<(), Reply> {
+    match node.acl.log_in(&user, password) {
+        Some(user) => {
+            session.log_in(user);
+            Ok(())
+        }
+        None => {
+            let event = Event {
+                reason: Reason::Auth,
+                in_transaction: session.transaction.is_some(),
+                object: Bytes::from_static(by.as_bytes()),
+                user,
+                client: session.client.line(node.env.clock.mono()),
+            };
+            node.acl_log.note(event, node.env.clock.wall_ms());
+            node.metrics.acl_denied_auth.inc();
+            Err(error("WRONGPASS invalid username-password pair or user is disabled."))
+        }
+    }
 }
 
 fn bulk(text: impl Into<String>) -> Reply {
@@ -118,7 +174,6 @@ fn config_get(node: &Node, patterns: &[Bytes]) -> Reply {
         ("databases", "1"),
         ("maxmemory-policy", "noeviction"),
         ("replica-read-only", "yes"),
-        ("requirepass", ""),
         ("save", ""),
     ];
     let fixed = fixed.map(|(name, value)| (name, value.to_owned()));
@@ -128,6 +183,12 @@ fn config_get(node: &Node, patterns: &[Bytes]) -> Reply {
 }
 
 fn client(node: &Node, session: &mut Session, call: ClientCall) -> Reply {
+    if let ClientCall::Kill(filter) = &call
+        && let Some(user) = &filter.user
+        && node.acl.get(user).is_none()
+    {
+        return error(format!("ERR No such user '{}'", String::from_utf8_lossy(user)));
+    }
     let me = session.client.clone();
     let now = node.env.clock.mono();
     match call {

@@ -3,6 +3,7 @@
 //! [`table`] holds one row a command; [`parse`] turns arguments into a [`Request`]; [`control`] answers what needs no
 //! shard; [`introspect`] answers `COMMAND`; [`reply`] is the only place that knows protocol versions.
 
+pub mod acl;
 pub mod control;
 pub mod glob;
 pub mod introspect;
@@ -63,9 +64,20 @@ pub enum Control {
     Hello {
         /// Version to change to.
         proto: Option<Proto>,
+        /// AUTH: user and password.
+        auth: Option<(Bytes, Bytes)>,
         /// SETNAME.
         name: Option<Bytes>,
     },
+    /// AUTH.
+    Auth {
+        /// Without one, the default user.
+        user: Option<Bytes>,
+        /// What the user knows.
+        password: Bytes,
+    },
+    /// ACL.
+    Acl(acl::AclCall),
     /// CLIENT.
     Client(ClientCall),
     /// READONLY and READWRITE.
@@ -121,6 +133,9 @@ pub enum Control {
 impl Control {
     /// Whether it can be answered inside a transaction: nothing waits there, and no other shard is asked.
     pub fn fits_transaction(&self) -> bool {
+        if let Control::Acl(call) = self {
+            return !call.changes();
+        }
         !matches!(
             self,
             Control::Cluster(_)
@@ -133,6 +148,9 @@ impl Control {
 
     /// Whether the answer depends on what this connection sent before, so that those answers must come first.
     pub fn looks_at_state(&self) -> bool {
+        if let Control::Acl(call) = self {
+            return call.changes();
+        }
         matches!(
             self,
             Control::Info(_)
@@ -180,11 +198,11 @@ pub enum ClientCall {
     /// SETINFO LIB-VER.
     SetLibraryVersion(Bytes),
     /// LIST.
-    List(ClientFilter),
+    List(Box<ClientFilter>),
     /// KILL with options; answers how many.
-    Kill(ClientFilter),
+    Kill(Box<ClientFilter>),
     /// KILL addr:port; answers OK or an error.
-    KillAddress(ClientFilter),
+    KillAddress(Box<ClientFilter>),
     /// UNBLOCK.
     Unblock {
         /// Connection.

@@ -23,6 +23,11 @@ fn write(reply: &Reply, to: &mut Encoder<'_>) {
             to.array(items.len());
             items.iter().for_each(|item| write(item, to));
         }
+        Reply::Set(items) => {
+            to.set(items.len());
+            items.iter().for_each(|item| write(item, to));
+        }
+        Reply::Double(number) => to.double(*number),
         Reply::Map(pairs) => {
             to.map(pairs.len());
             for (key, value) in pairs {

@@ -3,6 +3,7 @@
 //! Arity errors, routing, `COMMAND` and its subcommands, and later access rules and documentation come from here.
 //! Subcommands are rows of their own, named `xgroup|create`.
 
+mod acl;
 mod connections;
 mod keys;
 mod server;
@@ -10,6 +11,7 @@ mod streams;
 
 use super::Request;
 use super::parse::Refused;
+use crate::acl::facts;
 use bytes::Bytes;
 use std::sync::LazyLock;
 
@@ -247,8 +249,12 @@ impl Row {
         }
     }
 
-    /// Access categories, as Redis derives them from flags and family.
+    /// Access categories: those of Redis, or for a command that Redis lacks those it would derive from flags and
+    /// family.
     pub fn categories(&self) -> Vec<&'static str> {
+        if let Some(fact) = facts::of(self.name) {
+            return fact.categories.clone();
+        }
         let mut all = Vec::new();
         let mut add = |yes: bool, name: &'static str| {
             if yes {
@@ -297,8 +303,10 @@ impl Iterator for KeyPositions {
 
 /// All commands, by name.
 static SORTED: LazyLock<Vec<&'static Row>> = LazyLock::new(|| {
-    let mut rows: Vec<&'static Row> =
-        [streams::ROWS, keys::ROWS, connections::ROWS, server::ROWS].into_iter().flatten().collect();
+    let mut rows: Vec<&'static Row> = [streams::ROWS, keys::ROWS, connections::ROWS, server::ROWS, acl::ROWS]
+        .into_iter()
+        .flatten()
+        .collect();
     rows.sort_by_key(|row| row.name);
     rows
 });

@@ -2,13 +2,14 @@
 
 use super::Connection;
 use super::in_flight::{About, Done, Finish, InFlight, Job, Stage, redirected, send};
+use crate::command::acl::AclCall;
 use crate::command::late::Late;
 use crate::command::parse::Refused;
 use crate::command::table::{self, DENYOOM, Keys, LEADER_ONLY, Row};
 use crate::command::{Block, ClientCall, Control, ReplyMode, Request, control, error, parse_as};
 use crate::info;
 use crate::route::{Access, Redirect};
-use crate::session::{Queued, Transaction};
+use crate::session::{Origin, Queued, Transaction};
 use crate::shard::Park;
 use bytes::Bytes;
 use weir_env::time::Instant;
@@ -22,6 +23,8 @@ pub(super) struct Call {
     bytes: usize,
     /// The request is a look at the state, and this makes a refusal of it.
     late: Option<Late>,
+    /// Of a call that waits: its user may lose the right meanwhile.
+    origin: Option<Box<Origin>>,
 }
 
 /// What may be in flight together: answers come in order anyway, but a read must see the writes before it.
@@ -75,12 +78,13 @@ impl Connection {
             self.session.closing = true;
             return;
         }
-        let reply = match self.prepare(&args) {
+        let name = table::find(&args[0]).map_or("unknown", |row| row.name);
+        let reply = match self.prepare(args) {
             Ok(Some(call)) => return self.start_or_hold(call),
             Ok(None) => Reply::Simple("QUEUED"),
             Err(reply) => reply,
         };
-        self.answer(table::find(&args[0]).map_or("unknown", |row| row.name), reply);
+        self.answer(name, reply);
     }
 
     /// Starts the call that was held back, if it may by now.
@@ -92,20 +96,23 @@ impl Connection {
         }
     }
 
-    /// All checks, in the order of Redis: name, arity, slots, arguments. `None`: queued for EXEC.
-    fn prepare(&mut self, args: &[Bytes]) -> Result<Option<Call>, Reply> {
-        let row = match table::resolve(args) {
+    /// All checks, in the order of Redis: name, arity, rights, slots, arguments. `None`: queued for EXEC.
+    fn prepare(&mut self, args: Vec<Bytes>) -> Result<Option<Call>, Reply> {
+        let row = match table::resolve(&args) {
             Ok(row) => row,
-            Err(refused) => return Err(self.refuse_queueing(args, refused)),
+            Err(refused) => return Err(self.refuse_queueing(&args, refused)),
         };
         self.session.client.update(|state| state.command = row.name);
-        let slot = match slot_of(row, args) {
+        if let Err(refused) = self.may(row, &args) {
+            return Err(self.refuse_queueing(&args, refused));
+        }
+        let slot = match slot_of(row, &args) {
             Ok(slot) => slot,
             Err(redirect) => {
                 if let Some(transaction) = &mut self.session.transaction {
                     transaction.broken = true;
                 }
-                return Err(redirected(&redirect));
+                return Err(redirected(&redirect, &self.session.client));
             }
         };
         let bytes = args.iter().map(Bytes::len).sum();
@@ -119,21 +126,24 @@ impl Connection {
         if row.name == "watch" {
             self.may_watch(slot, args.len() - 1)?;
         }
-        let (request, late) = match parse_as(row, args) {
+        let (request, late) = match parse_as(row, &args) {
             Ok(request) => (request, None),
-            Err(refused) => match Late::of(row.name, args, &refused) {
+            Err(refused) => match Late::of(row.name, &args, &refused) {
                 Some(late) => (Request::Read(late.query.clone(), None), Some(late)),
                 None => return Err(refused.into()),
             },
         };
-        Ok(Some(Call { row, request, slot, bytes, late }))
+        self.may_name(row, &args, &request)?;
+        let waits = matches!(&request, Request::Write(_, Some(_)) | Request::Read(_, Some(_)));
+        let origin = waits.then(|| Box::new(Origin { row, args }));
+        Ok(Some(Call { row, request, slot, bytes, late, origin }))
     }
 
     /// Watched keys are compared in one log entry, so they share a slot; and they are not too many.
     fn may_watch(&self, slot: Option<Slot>, keys: usize) -> Result<(), Reply> {
         let watched = &self.session.watched;
         if watched.first().is_some_and(|(key, _)| Some(key_slot(key)) != slot) {
-            return Err(redirected(&Redirect::CrossSlot));
+            return Err(redirected(&Redirect::CrossSlot, &self.session.client));
         }
         if watched.len() + keys > self.node.config.multi_commands_max {
             return Err(error("ERR too many watched keys (multi-commands-max)"));
@@ -157,17 +167,26 @@ impl Connection {
     fn queue(
         &mut self,
         row: &'static Row,
-        args: &[Bytes],
+        args: Vec<Bytes>,
         slot: Option<Slot>,
         bytes: usize,
     ) -> Result<(), Reply> {
+        let parsed = parse_as(row, &args);
+        if let Ok(request) = &parsed
+            && let Err(refused) = self.may_name(row, &args, request)
+        {
+            if let Some(transaction) = &mut self.session.transaction {
+                transaction.broken = true;
+            }
+            return Err(refused);
+        }
         let elsewhere = slot.and_then(|slot| self.node.route_now(slot, Access::Write)).and_then(Result::err);
         let commands_max = self.node.config.multi_commands_max;
         let bytes_max = self.node.config.client_query_buffer_limit;
         let out_of_memory = row.is(DENYOOM) && self.out_of_memory();
         let Some(transaction) = &mut self.session.transaction else { return Ok(()) };
         let refusal = if let Some(redirect) = elsewhere {
-            Some(redirected(&redirect))
+            Some(redirected(&redirect, &self.session.client))
         } else if transaction.queued.len() >= commands_max || transaction.bytes + bytes > bytes_max {
             Some(error("ERR too many commands queued in the transaction (multi-commands-max)"))
         } else {
@@ -177,7 +196,7 @@ impl Connection {
             transaction.broken = true;
             return Err(refusal);
         }
-        let queued = match parse_as(row, args) {
+        let queued = match parsed {
             // Nothing waits inside a transaction.
             Ok(Request::Write(command, _)) => Queued::Op(Op::Command(command)),
             Ok(Request::Read(query, _)) => Queued::Op(Op::Query(query)),
@@ -189,7 +208,7 @@ impl Connection {
             Ok(Request::Ready(reply)) => Queued::Ready(reply),
             Err(refused) => Queued::Ready(refused.into()),
         };
-        transaction.push(queued, slot, bytes);
+        transaction.push(queued, Origin { row, args }, slot, bytes);
         let count = transaction.queued.len();
         self.session.client.update(|state| state.queued = Some(count));
         Ok(())
@@ -201,7 +220,7 @@ impl Connection {
     }
 
     fn start(&mut self, call: Call) {
-        let Call { row, request, slot, bytes, late } = call;
+        let Call { row, request, slot, bytes, late, origin } = call;
         if row.is(DENYOOM) && self.out_of_memory() {
             return self.answer(row.name, error(OUT_OF_MEMORY));
         }
@@ -210,6 +229,7 @@ impl Connection {
             Request::Write(command, block) => {
                 let Ok(park) = self.park(block) else { return self.answer(row.name, too_many_blocked()) };
                 self.submit(row, slot, Job::Write(command, park), bytes, None);
+                self.remember(origin);
             }
             Request::Read(query, block) => {
                 let access = match self.session.readonly && !row.is(LEADER_ONLY) && late.is_none() {
@@ -218,6 +238,7 @@ impl Connection {
                 };
                 let Ok(park) = self.park(block) else { return self.answer(row.name, too_many_blocked()) };
                 self.submit(row, slot, Job::Read(query, access, park), bytes, late.map(Finish::Late));
+                self.remember(origin);
             }
             Request::Control(Control::Multi) => {
                 let reply = if self.session.transaction.is_some() {
@@ -249,7 +270,17 @@ impl Connection {
                 Ok(reply) => self.answer(row.name, reply),
                 Err(call) => {
                     let waits = matches!(call, Control::Wait { .. } | Control::WaitAof { .. });
-                    let task = control::later(self.node.clone(), call, self.session.written.clone());
+                    let own_end = match &call {
+                        Control::Acl(AclCall::DelUser(names)) => names.contains(&self.session.user.name),
+                        _ => false,
+                    };
+                    if own_end {
+                        // Not before the answer.
+                        self.session.closing = true;
+                        self.session.client.update(|state| state.leaving = true);
+                    }
+                    let kind = self.session.client.kind;
+                    let task = control::later(self.node.clone(), call, self.session.written.clone(), kind);
                     let stage = Stage::Task(Box::pin(async move {
                         let (reply, written_more) = task.await;
                         Done { written_more, ..Done::reply(reply) }
@@ -273,11 +304,15 @@ impl Connection {
         let slots_differ =
             transaction.slot.is_some_and(|slot| watched_slot.is_some_and(|other| other != slot));
         if transaction.crosses_slots || slots_differ {
-            return self.answer(row.name, redirected(&Redirect::CrossSlot));
+            return self.answer(row.name, redirected(&Redirect::CrossSlot, &self.session.client));
         }
         let mut ops = Vec::new();
         let mut places = Vec::with_capacity(transaction.queued.len());
-        for queued in transaction.queued {
+        for (queued, origin) in transaction.queued {
+            if let Err(refused) = self.still_may(&origin) {
+                places.push(Some(refused));
+                continue;
+            }
             places.push(match queued {
                 Queued::Op(op) => {
                     ops.push(op);
@@ -340,7 +375,13 @@ impl Connection {
         };
         match self.node.route_now(slot, job.access()) {
             Some(Err(redirect)) => {
-                self.push(row.name, Stage::Ready(redirected(&redirect)), Class::Here, false, None);
+                self.push(
+                    row.name,
+                    Stage::Ready(redirected(&redirect, &self.session.client)),
+                    Class::Here,
+                    false,
+                    None,
+                );
             }
             Some(Ok(shard)) => {
                 // A copy is cheap beside the log, but only the last call can use it, and EXEC may be long.
@@ -376,7 +417,16 @@ impl Connection {
         if waits {
             self.node.metrics.clients_blocked.inc();
         }
-        let about = About { metrics, started: Instant::now(), silent, waits, finish, watched: Vec::new() };
+        let about = About {
+            metrics,
+            started: Instant::now(),
+            silent,
+            waits,
+            finish,
+            watched: Vec::new(),
+            origin: None,
+            revoked: None,
+        };
         self.in_flight.push_back(InFlight { stage, about });
     }
 

@@ -4,10 +4,11 @@ use crate::clients::Client;
 use crate::command::control::{BUSY, DISK_FULL, UNKNOWN};
 use crate::command::error;
 use crate::command::late::Late;
+use crate::listener::Kind;
 use crate::metrics::CommandMetrics;
 use crate::node::Node;
 use crate::route::{Access, Redirect};
-use crate::session::Written;
+use crate::session::{Origin, Written};
 use crate::shard::{Answer, Park, Pending, ReadMode, ShardHandle, ShardId};
 use bytes::Bytes;
 use std::future::Future;
@@ -38,6 +39,20 @@ pub(super) struct About {
     pub(super) finish: Option<Finish>,
     /// WATCH: the keys whose versions are asked for.
     pub(super) watched: Vec<Bytes>,
+    /// The call, if it waits.
+    pub(super) origin: Option<Box<Origin>>,
+    /// The user lost the right while it waited: what is answered instead.
+    pub(super) revoked: Option<Reply>,
+}
+
+impl About {
+    /// The answer, unless the wait was ended for want of rights.
+    pub(super) fn or_revoked(&mut self, answer: Reply) -> Reply {
+        match (&answer, self.revoked.take()) {
+            (Reply::Error(Refusal::Text(text)), Some(revoked)) if text.starts_with("UNBLOCKED ") => revoked,
+            _ => answer,
+        }
+    }
 }
 
 /// What is done to a shard's answer.
@@ -135,7 +150,7 @@ pub(super) async fn send(
     loop {
         let shard = match node.route(slot, job.access(), bytes, until).await {
             Ok(shard) => shard,
-            Err(redirect) => return Done::reply(redirected(&redirect)),
+            Err(redirect) => return Done::reply(redirected(&redirect, &client)),
         };
         let writes = job.access() == Access::Write;
         match settle(job.clone().submit(&shard, &client).await, shard.id(), slot, writes) {
@@ -143,14 +158,14 @@ pub(super) async fn send(
             // All before it were sent by now.
             Err(Unsettled::Later(_)) => client.backlog.drained(),
             Err(Unsettled::Moved(slot)) if job.park().is_some() || Instant::now() >= until => {
-                return elsewhere(node, slot, until).await;
+                return elsewhere(node, client, slot, until).await;
             }
             Err(Unsettled::Moved(slot)) => {
                 // This replica is too far behind for a follower's read: the leader is not.
                 if let (Access::FollowerRead, Some(Err(redirect))) =
                     (job.access(), node.route_now(slot, Access::Read))
                 {
-                    return Done::reply(redirected(&redirect));
+                    return Done::reply(redirected(&redirect, &client));
                 }
                 sleep(AGAIN_PAUSE).await;
             }
@@ -159,13 +174,13 @@ pub(super) async fn send(
 }
 
 /// Not done here, and not to be tried here again: where to.
-pub(super) async fn elsewhere(node: Arc<Node>, slot: Slot, until: Instant) -> Done {
-    Done::reply(redirected(&node.redirect(slot, until).await))
+pub(super) async fn elsewhere(node: Arc<Node>, client: Arc<Client>, slot: Slot, until: Instant) -> Done {
+    Done::reply(redirected(&node.redirect(slot, until).await, &client))
 }
 
-/// The redirect as an answer.
-pub(super) fn redirected(redirect: &Redirect) -> Reply {
-    error(redirect.to_string())
+/// The redirect as an answer for this client.
+pub(super) fn redirected(redirect: &Redirect, client: &Client) -> Reply {
+    error(redirect.line(client.kind == Kind::Tls))
 }
 
 /// What has to be sent again.
@@ -235,7 +250,7 @@ impl InFlight {
                                 Some(job) => {
                                     Box::pin(send(node.clone(), client.clone(), slot, *job, 0, until))
                                 }
-                                None => Box::pin(elsewhere(node.clone(), slot, until)),
+                                None => Box::pin(elsewhere(node.clone(), client.clone(), slot, until)),
                             });
                         }
                     },

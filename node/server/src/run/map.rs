@@ -1,5 +1,6 @@
 //! The cluster map on this node: its first version, its copy on disk, and this node's address in it.
 
+use crate::acl::directory::Directory;
 use crate::error::data_dir_error;
 use crate::identity::{Founder, Founding, draw_hex};
 use crate::meta::{ClusterMap, ClusterSettings, MetaCommand, NodeEntry, encode_map, initial_shards};
@@ -66,6 +67,7 @@ pub(super) fn first_map(env: &Env, founding: &Founding) -> ClusterMap {
             stream_node_max_entries: founding.stream_node_max_entries,
             stream_node_max_bytes: founding.stream_node_max_bytes,
         },
+        ..ClusterMap::default()
     }
 }
 
@@ -78,12 +80,15 @@ pub(super) async fn keep_map(
     env: Env,
     mut map: watch::Receiver<Arc<ClusterMap>>,
     topology: Topology,
+    users: Arc<Directory>,
     peers: Peers,
     dir: PathBuf,
 ) {
     let path = map_path(&dir);
     loop {
         let now = map.borrow_and_update().clone();
+        // Whoever waits for the map finds its users.
+        users.set(&now.users);
         if topology.map().epoch < now.epoch {
             topology.set_map(now.clone());
         }

@@ -111,3 +111,19 @@ pub(super) async fn ready(node: Arc<Node>) {
         }
     }
 }
+
+/// Ends the connections of users that are gone, and lets those that wait look whether they still may.
+pub(super) async fn users(node: Arc<Node>) {
+    let mut changed = node.topology.changed();
+    let mut seen = node.acl.generation();
+    loop {
+        let now = node.acl.generation();
+        if now != seen {
+            seen = now;
+            node.clients.users_changed(&node.acl);
+        }
+        if changed.changed().await.is_err() {
+            return;
+        }
+    }
+}

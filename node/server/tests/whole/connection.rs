@@ -13,18 +13,18 @@ use weir_server::node::Node;
 use weir_server::run::{RunningNode, start_node};
 
 /// A cluster of one node.
-struct Server {
+pub(crate) struct Server {
     node: RunningNode,
     port: u16,
     _dir: tempfile::TempDir,
 }
 
 impl Server {
-    async fn start() -> Server {
+    pub(crate) async fn start() -> Server {
         Self::start_with(&[]).await
     }
 
-    async fn start_with(settings: &[(&str, &str)]) -> Server {
+    pub(crate) async fn start_with(settings: &[(&str, &str)]) -> Server {
         let env = Env::system();
         for _ in 0..50 {
             // Peer and admin ports lie 10,000 and 20,000 above; all stay below those of outgoing connections.
@@ -52,7 +52,7 @@ impl Server {
         self.node.node()
     }
 
-    async fn connect(&self) -> Client {
+    pub(crate) async fn connect(&self) -> Client {
         let stream =
             self.node().env.net.connect(&format!("127.0.0.1:{}", self.port)).await.expect("connected");
         Client { stream, input: BytesMut::new() }
@@ -70,14 +70,14 @@ impl Server {
     }
 }
 
-struct Client {
+pub(crate) struct Client {
     stream: BoxStream,
     input: BytesMut,
 }
 
 impl Client {
     /// Sends one command a line.
-    async fn send(&mut self, lines: &str) {
+    pub(crate) async fn send(&mut self, lines: &str) {
         let mut bytes = Vec::new();
         for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
             encode_command(line.split(' ').collect::<Vec<_>>(), &mut bytes);
@@ -85,8 +85,13 @@ impl Client {
         self.stream.write_all(&bytes).await.expect("sent");
     }
 
+    /// Sends bytes as they are.
+    pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.expect("sent");
+    }
+
     /// The next answer; `None` when the server has closed.
-    async fn next(&mut self) -> Option<Value> {
+    pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(value) = decode_value(&mut self.input).expect("a reply") {
                 return Some(value);
@@ -98,7 +103,7 @@ impl Client {
         }
     }
 
-    async fn answers(&mut self, count: usize) -> Vec<String> {
+    pub(crate) async fn answers(&mut self, count: usize) -> Vec<String> {
         let mut answers = Vec::new();
         for _ in 0..count {
             answers.push(show(&self.next().await.expect("still open")));
@@ -106,7 +111,7 @@ impl Client {
         answers
     }
 
-    async fn ask(&mut self, line: &str) -> String {
+    pub(crate) async fn ask(&mut self, line: &str) -> String {
         self.send(line).await;
         self.answers(1).await.remove(0)
     }

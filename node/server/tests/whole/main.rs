@@ -1,5 +1,6 @@
 //! A whole server without a process around it. One program, so that it is linked once.
 
+mod acl;
 mod connection;
 mod founding;
 mod waits;

@@ -87,7 +87,7 @@ pub(crate) fn list(args: &[Bytes]) -> Parsed {
         }
         _ => return Err(Refused::from(SYNTAX)),
     }
-    call(ClientCall::List(filter))
+    call(ClientCall::List(Box::new(filter)))
 }
 
 fn client_type(arg: &[u8]) -> Parsed<ClientType> {
@@ -103,7 +103,7 @@ fn client_type(arg: &[u8]) -> Parsed<ClientType> {
 pub(crate) fn kill(args: &[Bytes]) -> Parsed {
     if let [_, _, addr] = args {
         let filter = ClientFilter { addr: Some(text(addr).into_owned()), ..ClientFilter::default() };
-        return call(ClientCall::KillAddress(filter));
+        return call(ClientCall::KillAddress(Box::new(filter)));
     }
     let mut filter = ClientFilter { skip_me: true, ..ClientFilter::default() };
     if !args.len().is_multiple_of(2) {
@@ -123,9 +123,7 @@ pub(crate) fn kill(args: &[Bytes]) -> Parsed {
         } else if is(word, "LADDR") {
             filter.local_addr = Some(text(value).into_owned());
         } else if is(word, "USER") {
-            if value.as_ref() != b"default" {
-                return Err(Refused::from(format!("ERR No such user '{}'", text(value))));
-            }
+            filter.user = Some(value.clone());
         } else if is(word, "SKIPME") {
             filter.skip_me = match value {
                 _ if is(value, "YES") => true,
@@ -141,7 +139,7 @@ pub(crate) fn kill(args: &[Bytes]) -> Parsed {
             return Err(Refused::from(SYNTAX));
         }
     }
-    call(ClientCall::Kill(filter))
+    call(ClientCall::Kill(Box::new(filter)))
 }
 
 pub(crate) fn unblock(args: &[Bytes]) -> Parsed {

@@ -41,12 +41,12 @@ pub(crate) fn hello(args: &[Bytes]) -> Parsed {
             _ => return Err(Refused::from("NOPROTO unsupported protocol version")),
         },
     };
-    let mut name = None;
+    let (mut auth, mut name) = (None, None);
     let mut at = 2;
     while let Some(option) = args.get(at) {
         let more = args.len() - at - 1;
         if is(option, "AUTH") && more >= 2 {
-            check_user(&args[at + 1])?;
+            auth = Some((args[at + 1].clone(), args[at + 2].clone()));
             at += 3;
         } else if is(option, "SETNAME") && more >= 1 {
             name = Some(client_name(&args[at + 1])?);
@@ -55,30 +55,7 @@ pub(crate) fn hello(args: &[Bytes]) -> Parsed {
             return Err(Refused::from(format!("ERR Syntax error in HELLO option '{}'", text(option))));
         }
     }
-    Ok(Request::Control(Control::Hello { proto, name }))
-}
-
-pub(crate) fn auth(args: &[Bytes]) -> Parsed {
-    match args {
-        [_, _] => Err(Refused::from(
-            "ERR AUTH <password> called without any password configured for the default user. \
-             Are you sure your configuration is correct?",
-        )),
-        [_, user, _] => {
-            check_user(user)?;
-            Ok(Request::Ready(Reply::Ok))
-        }
-        _ => Err(Refused::from(SYNTAX)),
-    }
-}
-
-/// There is one user, `default`, who needs no password.
-fn check_user(user: &[u8]) -> Parsed<()> {
-    if user == b"default" {
-        Ok(())
-    } else {
-        Err(Refused::from("WRONGPASS invalid username-password pair or user is disabled."))
-    }
+    Ok(Request::Control(Control::Hello { proto, auth, name }))
 }
 
 /// A name that `CLIENT LIST` can show; empty takes the name away.

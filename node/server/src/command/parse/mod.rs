@@ -2,6 +2,7 @@
 //!
 //! Words are compared whatever their case. Errors have the texts of Redis, and come in its order.
 
+pub(super) mod acl;
 pub(super) mod client;
 pub(super) mod connection;
 pub(super) mod groups;

@@ -59,7 +59,6 @@ const REFUSED: &[(&str, &str)] = &[
     ("HELLO 2 NOPE", "ERR Syntax error in HELLO option 'NOPE'"),
     ("HELLO 3 SETNAME", "ERR Syntax error in HELLO option 'SETNAME'"),
     ("HELLO 3 AUTH user", "ERR Syntax error in HELLO option 'AUTH'"),
-    ("HELLO 3 AUTH bob pass", "WRONGPASS invalid username-password pair or user is disabled."),
     ("SELECT 1", "ERR SELECT is not allowed in cluster mode"),
     ("SELECT 99999999", "ERR DB index is out of range"),
     ("SELECT abc", INT),

@@ -1,7 +1,7 @@
 //! Rows of connections and transactions.
 
 use super::*;
-use crate::command::parse::{client, connection, transaction};
+use crate::command::parse::{acl, client, connection, transaction};
 
 const CONNECTION: &str = "connection";
 const TRANSACTIONS: &str = "transactions";
@@ -50,7 +50,7 @@ pub(super) const ROWS: &[Row] = &[
         "Chooses the protocol version and describes the server.",
         "[protover [AUTH username password] [SETNAME clientname]]",
     ),
-    plain("auth", -2, ANYTIME | FAST | NO_AUTH, connection::auth).doc(
+    plain("auth", -2, ANYTIME | FAST | NO_AUTH, acl::auth).doc(
         CONNECTION,
         "1.0.0",
         "O(1)",
