@@ -121,6 +121,13 @@ impl Block {
         }
     }
 
+    /// Field names of the first entry.
+    pub(crate) fn names(&self) -> Vec<&[u8]> {
+        let mut rest = &self.bytes[..];
+        let names = varint::take_u64(&mut rest);
+        (0..names).map(|_| varint::take_str(&mut rest)).collect()
+    }
+
     /// The entry with this id, deleted or not.
     pub(crate) fn find(&self, id: EntryId) -> Option<EntryView<'_>> {
         if id < self.first || id > self.last {
@@ -277,6 +284,16 @@ impl<'a> EntryView<'a> {
         strings <= body.len()
             && (0..strings).all(|_| varint::try_take_str(&mut body).is_some())
             && body.is_empty()
+    }
+
+    /// Whether its field names are those of the block.
+    pub(crate) fn has_names_of_block(&self) -> bool {
+        self.shared_names.is_some()
+    }
+
+    /// Number of fields.
+    pub(crate) fn fields(&self) -> usize {
+        self.fields
     }
 
     /// Field, value, field, value ...

@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use core::fmt;
 
 /// The version written. Since 2 there are idempotent adds; since 3 references, claims and limits of reads;
-/// since 4 watched keys, since 5 copies and edits of strings.
-const VERSION: u8 = 5;
+/// since 4 watched keys, since 5 copies and edits of strings, since 6 restored values.
+const VERSION: u8 = 6;
 /// The oldest version read: what came later are variants behind the others.
 const VERSION_MIN: u8 = 1;
 

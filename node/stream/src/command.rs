@@ -96,6 +96,8 @@ pub enum Command {
     EditString { key: Key, edit: StringEdit },
     /// MSET; MSETNX and SETNX (1 or 0): all or none.
     SetMany { pairs: Vec<(Key, Bytes)>, only_if_absent: bool },
+    /// RESTORE. `value` is what [`crate::load_dump`] made of the payload.
+    Restore { key: Key, value: Bytes, ends: Option<ExpireWhen>, replace: bool },
 }
 
 /// A change of a string.
@@ -406,6 +408,8 @@ pub enum ExpireCondition {
     IfLater,
     /// LT.
     IfSooner,
+    /// XX LT.
+    IfSomeAndSooner,
 }
 
 /// Settings that change what a command does; replicated, never read from a node's configuration in apply.
@@ -449,7 +453,7 @@ pub enum Query {
     Type { key: Key },
     /// TTL / PTTL / EXPIRETIME / PEXPIRETIME.
     Ttl { key: Key, seconds: bool, absolute: bool },
-    /// DUMP of a missing key: nil. Of a present one: refused until the format is built.
+    /// DUMP; nil without a key.
     Dump { key: Key },
     /// CLUSTER COUNTKEYSINSLOT.
     CountKeysInSlot { slot: crate::Slot },

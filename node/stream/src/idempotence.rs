@@ -82,6 +82,13 @@ impl Idempotence {
         }
     }
 
+    /// Whether it is as that of a stream that never remembered anything.
+    pub(crate) fn is_untouched(&self) -> bool {
+        let settings = (self.duration_s, self.maxsize);
+        settings == (DURATION_S_DEFAULT, MAXSIZE_DEFAULT)
+            && (self.records, self.added, self.duplicates) == (0, 0, 0)
+    }
+
     /// Memory of the records, roughly.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.bytes

@@ -82,7 +82,7 @@ impl Command {
             | Command::Xidmprecord { key, .. }
             | Command::TouchConsumer { key, .. } => Inner::One(key),
             Command::Rename { from, to, .. } | Command::Copy { from, to, .. } => Inner::Two(from, to),
-            Command::EditString { key, .. } => Inner::One(key),
+            Command::EditString { key, .. } | Command::Restore { key, .. } => Inner::One(key),
             Command::SetMany { pairs, .. } => Inner::Pairs(pairs.iter()),
             Command::Del { keys } | Command::ExpireDue { keys } => Inner::Many(keys.iter()),
             Command::ExecWatched { watched, ops } => Inner::Watched(watched.iter(), ops.iter()),

@@ -23,6 +23,7 @@ mod budget;
 mod codec;
 mod command;
 mod cow_map;
+mod dump;
 mod entry_id;
 mod garbage;
 mod group;
@@ -48,6 +49,7 @@ mod write;
 
 pub use codec::DecodeError;
 pub use command::*;
+pub use dump::{Dump, DumpError, load as load_dump};
 pub use entry_id::{EntryId, IdParseError};
 pub use garbage::Garbage;
 pub use keys::Keys;

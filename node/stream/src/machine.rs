@@ -155,6 +155,9 @@ impl Machine {
             Command::EditString { key, edit } => self.edit_string(unit, key, edit),
             Command::SetMany { pairs, only_if_absent } => self.set_many(unit, pairs, *only_if_absent),
             Command::Copy { from, to, replace } => self.copy(unit, from, to, *replace),
+            Command::Restore { key, value, ends, replace } => {
+                self.restore_value(unit, key, value, *ends, *replace)
+            }
             Command::Rename { from, to, only_if_absent } => self.rename(unit, from, to, *only_if_absent),
             Command::Expire { key, when, condition } => self.expire(unit, key, *when, *condition),
             Command::Persist { key } => self.persist(key),
@@ -256,7 +259,7 @@ impl Machine {
             }
             Query::Type { key } => Ok(self.type_of(key)),
             Query::Ttl { key, seconds, absolute } => Ok(self.ttl(now_ms, key, *seconds, *absolute)),
-            Query::Dump { key } => self.dump(key),
+            Query::Dump { key } => Ok(self.dump(key)),
             Query::CountKeysInSlot { slot } => Ok(self.count_keys_in_slot(*slot)),
             Query::GetKeysInSlot { slot, count } => Ok(self.get_keys_in_slot(*slot, *count)),
             Query::KeyCount => Ok(int(self.keyspace.stats().keys)),

@@ -122,8 +122,8 @@ impl Refusal {
         Self::fixed("ERR MULTI calls can not be nested")
     }
 
-    pub(crate) fn dump_not_built() -> Refusal {
-        Self::fixed("ERR DUMP of an existing key is not supported by this version")
+    pub(crate) fn busy_key() -> Refusal {
+        Self::fixed("BUSYKEY Target key name already exists.")
     }
 }
 

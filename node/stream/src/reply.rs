@@ -1,6 +1,6 @@
 //! Replies as values: what a command answers, before any protocol version is chosen.
 
-use crate::{EntryId, Slot};
+use crate::{Dump, EntryId, Slot};
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -36,6 +36,8 @@ pub enum Reply {
     Entries(Entries),
     /// XREAD / XREADGROUP: RESP2 array of `[key, entries]`, RESP3 map (a key may appear twice).
     Streams(Vec<(Bytes, Entries)>),
+    /// A bulk string: the payload of DUMP, made where it is sent.
+    Dump(Dump),
     /// A refusal; equal on all replicas.
     Error(Refusal),
 }

@@ -132,7 +132,7 @@ impl EntryStore {
     }
 
     /// The open block takes no more entries.
-    fn seal(&mut self) {
+    pub(crate) fn seal(&mut self) {
         if let Some(mut block) = self.open.take() {
             Arc::make_mut(&mut block).seal();
             self.sealed.insert(block.first, block);

@@ -9,6 +9,8 @@ use std::process::Command;
 const ALLOWED: &[&str] = &[
     "bytes",
     "cobs",
+    "crc",
+    "crc-catalog",
     "crc16",
     "postcard",
     "proc-macro2",

@@ -1,8 +1,10 @@
 //! Refusals that come after a look at the key.
 //!
 //! Redis reads the ids of XDEL, XCLAIM and XREADGROUP only once it knows that the key and the group are there, so a
-//! malformed one is answered as if it were right where they are missing.
+//! malformed one is answered as if it were right where they are missing. It looks whether the key of RESTORE is taken
+//! before it looks at the payload.
 
+use super::parse::dump::restore_options;
 use super::parse::{BAD_ID, Refused, is};
 use bytes::Bytes;
 use weir_stream::{Query, Refusal, Reply};
@@ -28,6 +30,10 @@ impl Late {
         };
         match name {
             "xdel" => late(Query::Type { key: args[1].clone() }, ""),
+            // Options come before the key, what is to be restored comes after it.
+            "restore" if restore_options(args).is_ok_and(|options| !options.replace) => {
+                late(Query::Exists { keys: vec![args[1].clone()] }, "")
+            }
             "xclaim" => late(pending(&args[1], &args[2]), ""),
             "xreadgroup" if refused.0 == BAD_ID => {
                 let group = args.get(args.iter().position(|arg| is(arg, "GROUP"))? + 1)?;
@@ -44,6 +50,8 @@ impl Late {
     pub fn answer(self, found: Reply) -> Reply {
         match found {
             Reply::Simple("none") => Reply::Int(0),
+            // EXISTS.
+            Reply::Int(1..) => Reply::Error(Refusal::Text(BUSY_KEY.to_owned())),
             // TYPE refuses nothing by type.
             Reply::Simple("string") => Reply::Error(Refusal::Text(WRONG_TYPE.to_owned())),
             Reply::Error(Refusal::Text(text)) if text.starts_with("NOGROUP ") => {
@@ -55,4 +63,5 @@ impl Late {
     }
 }
 
+const BUSY_KEY: &str = "BUSYKEY Target key name already exists.";
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";

@@ -16,6 +16,7 @@ fn write(reply: &Reply, to: &mut Encoder<'_>) {
         Reply::Simple(text) => to.simple(text),
         Reply::Int(n) => to.int(*n),
         Reply::Bulk(bytes) => to.bulk(bytes),
+        Reply::Dump(dump) => to.bulk(&dump.payload()),
         Reply::Id(id) => to.id(id.ms, id.seq),
         Reply::NilBulk => to.nil_bulk(),
         Reply::NilArray => to.nil_array(),

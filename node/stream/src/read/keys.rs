@@ -3,7 +3,7 @@
 use crate::keyspace::Value;
 use crate::machine::{Machine, int};
 use crate::write::strings::canonical_int;
-use crate::{Key, Refusal, Reply, Slot};
+use crate::{Dump, Key, Refusal, Reply, Slot};
 use bytes::Bytes;
 
 impl Value {
@@ -77,11 +77,8 @@ impl Machine {
         int(if seconds { ms.saturating_add(500) / 1000 } else { ms })
     }
 
-    pub(crate) fn dump(&self, key: &Key) -> Result<Reply, Refusal> {
-        match self.keyspace.get(key) {
-            None => Ok(Reply::NilBulk),
-            Some(_) => Err(Refusal::dump_not_built()),
-        }
+    pub(crate) fn dump(&self, key: &Key) -> Reply {
+        self.keyspace.get(key).map_or(Reply::NilBulk, |item| Reply::Dump(Dump(item.value.clone())))
     }
 
     pub(crate) fn count_keys_in_slot(&self, slot: Slot) -> Reply {

@@ -22,6 +22,7 @@ impl Machine {
             ExpireCondition::IfSome => now_set.is_some(),
             ExpireCondition::IfLater => now_set.is_some_and(|now_set| deadline_ms > now_set),
             ExpireCondition::IfSooner => now_set.is_none_or(|now_set| deadline_ms < now_set),
+            ExpireCondition::IfSomeAndSooner => now_set.is_some_and(|now_set| deadline_ms < now_set),
         };
         if !wanted {
             return Ok(Reply::Int(0));

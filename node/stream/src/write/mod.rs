@@ -4,6 +4,7 @@ mod copy;
 mod expire;
 mod flush;
 mod keys;
+mod restore;
 mod set;
 mod slots;
 pub(crate) mod strings;

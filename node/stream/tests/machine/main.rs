@@ -1,6 +1,7 @@
 //! What the machine promises, asked from outside: commands in, replies and effects out.
 
 mod claims;
+mod dump;
 mod entries;
 mod groups;
 mod idempotence;

@@ -4,6 +4,11 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use weir_stream::*;
 
+/// A stream with a group that has its only entry pending, without a checksum.
+const RESTORED: &[u8] = b"\x13\x01\x10\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x07\x1d\x1d\0\0\0\x0a\0\x01\x01\0\x01\x01\x01\x81f\x02\0\x01\x02\x01\0\x01\0\x01\x81v\x02\x04\x01\xff\
+\x01\x07\x07\x07\x07\0\0\x01\x01\x01g\x07\x07\x01\x01\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x07\x09\0\0\0\0\0\0\0\x01\x01\x01a\x09\0\0\0\0\0\0\0\x01\
+\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x07\x0a\0\0\0\0\0\0\0\0\0";
+
 pub(crate) fn any_key() -> impl Strategy<Value = Key> {
     prop::sample::select(vec!["s", "t", "{s}2"]).prop_map(|name| Bytes::from_static(name.as_bytes()))
 }
@@ -228,6 +233,10 @@ pub(crate) fn any_command() -> impl Strategy<Value = Command> {
             Command::Xcfgset { key, duration_s, maxsize }
         }),
         2 => (any_key(), any_key(), any::<bool>()).prop_map(|(from, to, replace)| Command::Copy { from, to, replace }),
+        1 => (any_key(), any::<bool>(), prop::option::of(when())).prop_map(|(key, replace, ends)| {
+            let value = load_dump(RESTORED).expect("a payload");
+            Command::Restore { key, value, ends, replace }
+        }),
         2 => (any_key(), any_edit()).prop_map(|(key, edit)| Command::EditString { key, edit }),
         1 => (any_key(), any::<bool>()).prop_map(|(key, only_if_absent)| {
             Command::SetMany { pairs: vec![(key, Bytes::from_static(b"7"))], only_if_absent }

@@ -197,11 +197,11 @@ fn the_bytes_of_a_log_entry_do_not_change() {
         fields: words("f v"),
     });
     let batch = Batch { stamp: Stamp { now_ms: 300 }, commands: vec![add, Command::Flush] };
-    let expected = [5, 0xac, 2, 2, 0, 1, b'k', 0, 1, 0, 9, 1, 0, 0, 2, 1, b'f', 1, b'v', 18];
+    let expected = [6, 0xac, 2, 2, 0, 1, b'k', 0, 1, 0, 9, 1, 0, 0, 2, 1, b'f', 1, b'v', 18];
     assert_eq!(batch.encode(), expected);
     let touch = Command::TouchConsumer { key: key("k"), group: key("g"), consumer: key("c") };
     let batch = Batch { stamp: Stamp { now_ms: 0 }, commands: vec![touch] };
-    assert_eq!(batch.encode(), [5, 0, 1, 19, 1, b'k', 1, b'g', 1, b'c']);
+    assert_eq!(batch.encode(), [6, 0, 1, 19, 1, b'k', 1, b'g', 1, b'c']);
     let once = Idempotent { producer: key("p"), iid: key("i") };
     let add = Command::Xadd(Xadd {
         key: key("k"),
@@ -214,7 +214,7 @@ fn the_bytes_of_a_log_entry_do_not_change() {
     let record = Command::Xidmprecord { key: key("k"), add: once, id: id("1-2") };
     let batch = Batch { stamp: Stamp { now_ms: 0 }, commands: vec![add, configure, record] };
     let expected = [
-        &[5, 0, 3, 0, 1, b'k', 1, 0, 3, 1, b'p', 1, b'i', 0][..],
+        &[6, 0, 3, 0, 1, b'k', 1, 0, 3, 1, b'p', 1, b'i', 0][..],
         &[20, 1, b'k', 1, 7, 0],
         &[21, 1, b'k', 1, b'p', 1, b'i', 1, 2],
     ];
@@ -235,9 +235,10 @@ fn the_bytes_of_a_log_entry_do_not_change() {
             edit: StringEdit::GetExpire(KeepUntil::Deadline(ExpireWhen::At(1))),
         },
         Command::SetMany { pairs: vec![(key("a"), key("v"))], only_if_absent: false },
+        Command::Restore { key: key("k"), value: key("v"), ends: Some(ExpireWhen::At(1)), replace: true },
     ];
     let expected = [
-        &[5, 0, 9, 22, 2, 2, 1, b'k', 0, 9, 0, 0][..],
+        &[6, 0, 10, 22, 2, 2, 1, b'k', 0, 9, 0, 0][..],
         &[23, 1, b'k', 1, 1, 1, 2],
         &[24, 1, b'k', 1, b'g', 0, 1, 1, b'1'],
         &[25, 1, b'k', 1, b'g', 2, 1, 1, 2, 1, 7, 0],
@@ -246,6 +247,7 @@ fn the_bytes_of_a_log_entry_do_not_change() {
         &[28, 1, b'a', 1, b'b', 1],
         &[29, 1, b'k', 4, 1, 1, 2],
         &[30, 1, 1, b'a', 1, b'v', 0],
+        &[31, 1, b'k', 1, b'v', 1, 1, 2, 1],
     ];
     assert_eq!(Batch { stamp: Stamp { now_ms: 0 }, commands }.encode(), expected.concat());
 }

@@ -64,6 +64,7 @@ pub(crate) fn show(reply: &Reply) -> String {
         Reply::Simple(text) => (*text).into(),
         Reply::Int(n) => n.to_string(),
         Reply::Bulk(bytes) => text(bytes),
+        Reply::Dump(dump) => text(&dump.payload()),
         Reply::Id(id) => id.to_string(),
         Reply::NilBulk => "nil".into(),
         Reply::NilArray => "nil-array".into(),

@@ -27,8 +27,7 @@ pub(crate) fn reset(_: &[Bytes]) -> Parsed {
 pub(crate) fn select(args: &[Bytes]) -> Parsed {
     match int(&args[1])? {
         0 => Ok(Request::Ready(Reply::Ok)),
-        n if (1..16).contains(&n) => Err(Refused::from("ERR SELECT is not allowed in cluster mode")),
-        _ => Err(Refused::from("ERR DB index is out of range")),
+        _ => Err(Refused::from("ERR SELECT is not allowed in cluster mode")),
     }
 }
 

@@ -80,7 +80,7 @@ fn condition(options: &[Bytes]) -> Parsed<ExpireCondition> {
     }
     match (nx, xx, gt, lt) {
         (_, _, true, true) => Err(Refused::from("ERR GT and LT options at the same time are not compatible")),
-        (_, true, _, true) => Err(Refused::from("ERR XX together with LT is not supported")),
+        (_, true, _, true) => Ok(ExpireCondition::IfSomeAndSooner),
         (true, ..) => Ok(ExpireCondition::IfNone),
         // A key without an end counts as infinitely late, so GT implies XX.
         (_, _, true, _) => Ok(ExpireCondition::IfLater),
@@ -137,12 +137,34 @@ pub(crate) fn copy(args: &[Bytes]) -> Parsed {
     Ok(Request::write(Command::Copy { from, to, replace }))
 }
 
+pub(crate) fn move_(_: &[Bytes]) -> Parsed {
+    Err(Refused::from("ERR MOVE is not allowed in cluster mode"))
+}
+
+pub(crate) fn swapdb(_: &[Bytes]) -> Parsed {
+    Err(Refused::from("ERR SWAPDB is not allowed in cluster mode"))
+}
+
 pub(crate) fn object_encoding(args: &[Bytes]) -> Parsed {
     Ok(Request::read(Query::Encoding { key: args[2].clone() }))
 }
 
 pub(crate) fn object_refcount(args: &[Bytes]) -> Parsed {
     Ok(Request::read(Query::RefCount { key: args[2].clone() }))
+}
+
+/// What Redis says without an eviction policy that counts.
+pub(crate) fn object_freq(_: &[Bytes]) -> Parsed {
+    Err(Refused::from(
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
+         between policies at runtime LRU and LFU data will take some time to adjust.",
+    ))
+}
+
+pub(crate) fn object_idletime(_: &[Bytes]) -> Parsed {
+    Err(Refused::from(
+        "ERR OBJECT IDLETIME is not supported: keys carry no access time, since nothing is evicted",
+    ))
 }
 
 pub(crate) fn object_help(_: &[Bytes]) -> Parsed {
@@ -181,8 +203,4 @@ pub(crate) fn memory_help(_: &[Bytes]) -> Parsed {
             "    Print this help.",
         ],
     )
-}
-
-pub(crate) fn dump(args: &[Bytes]) -> Parsed {
-    Ok(Request::read(Query::Dump { key: args[1].clone() }))
 }

@@ -5,6 +5,7 @@
 pub(super) mod acl;
 pub(super) mod client;
 pub(super) mod connection;
+pub(super) mod dump;
 pub(super) mod groups;
 pub(super) mod idempotence;
 pub(super) mod info;

@@ -60,7 +60,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("HELLO 3 SETNAME", "ERR Syntax error in HELLO option 'SETNAME'"),
     ("HELLO 3 AUTH user", "ERR Syntax error in HELLO option 'AUTH'"),
     ("SELECT 1", "ERR SELECT is not allowed in cluster mode"),
-    ("SELECT 99999999", "ERR DB index is out of range"),
+    ("SELECT 99999999", "ERR SELECT is not allowed in cluster mode"),
     ("SELECT abc", INT),
     ("CLIENT SETINFO FOO bar", "ERR Unrecognized option 'FOO'"),
     ("CLIENT NO-EVICT maybe", SYNTAX),

@@ -2,7 +2,7 @@
 
 use super::KeyUse::{Delete, Insert, Overwrite, Read, Update};
 use super::*;
-use crate::command::parse::{keys, strings};
+use crate::command::parse::{dump, keys, strings};
 
 const GENERIC: &str = "generic";
 
@@ -119,12 +119,26 @@ pub(super) const ROWS: &[Row] = &[
         "Answers the Unix time in milliseconds at which a key ends.",
         "key",
     ),
-    row("dump", 2, READONLY, ONE, Read, keys::dump).doc(
+    row("dump", 2, READONLY, ONE, Read, dump::dump).doc(
         GENERIC,
         "2.6.0",
         "O(N), N being the size of the value",
         "Answers the value at a key in a portable form.",
         "key",
+    ),
+    row("restore", -4, WRITE | DENYOOM | DANGEROUS, ONE, Overwrite, dump::restore).doc(
+        GENERIC,
+        "2.6.0",
+        "O(N), N being the size of the value",
+        "Sets a key to a value that DUMP answered, here or on a Redis server.",
+        "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]",
+    ),
+    row("migrate", -6, WRITE | MOVABLEKEYS | DANGEROUS, AT_THREE, Delete, dump::migrate).doc(
+        GENERIC,
+        "2.6.0",
+        "O(1)",
+        "Not supported: DUMP and RESTORE move keys.",
+        "host port key destination-db timeout",
     ),
     row("set", -3, WRITE | DENYOOM, ONE, Overwrite, strings::set).doc(
         "string",
@@ -273,9 +287,26 @@ pub(super) const ROWS: &[Row] = &[
         "Copies a value to another key of the slot.",
         "key newkey [DB destination-db] [REPLACE]",
     ),
+    row("move", 3, WRITE | FAST, ONE, Update, keys::move_).doc(
+        GENERIC,
+        "1.0.0",
+        "O(1)",
+        "Refused: a cluster has one database.",
+        "key db",
+    ),
+    plain("swapdb", 3, WRITE | FAST | DANGEROUS, keys::swapdb).doc(
+        "server",
+        "4.0.0",
+        "O(1)",
+        "Refused: a cluster has one database.",
+        "index1 index2",
+    ),
     container("object", OBJECT).doc(GENERIC, "2.2.3", "depends on the subcommand", "Looks at a value.", ""),
     container("memory", MEMORY).doc("server", "4.0.0", "depends on the subcommand", "Looks at memory.", ""),
 ];
+
+/// One key at position 3, after an address.
+const AT_THREE: Keys = Keys::Range { first: 3, last: 3, step: 1 };
 
 const STRING: &str = "string";
 
@@ -292,6 +323,20 @@ const OBJECT: &[Row] = &[
         "2.2.3",
         "O(1)",
         "Answers 1 for a key that is there.",
+        "key",
+    ),
+    row("object|freq", 3, READONLY, SECOND, Read, keys::object_freq).doc(
+        GENERIC,
+        "4.0.0",
+        "O(1)",
+        "Refused: nothing is evicted by how often it is used.",
+        "key",
+    ),
+    row("object|idletime", 3, READONLY, SECOND, Read, keys::object_idletime).doc(
+        GENERIC,
+        "2.2.3",
+        "O(1)",
+        "Not supported: keys carry no access time.",
         "key",
     ),
     plain("object|help", 2, LOADING | STALE, keys::object_help).doc(
