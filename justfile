@@ -78,6 +78,19 @@ clients: build
 compat-and-clients: build
     ops/cluster run --weir {{target}}/weir --quiet -- bash -c 'ops/compat && ops/clients'
 
+# random commands to Weir and another server, every answer the same: just differential --commands 20000 --seed 7
+differential *args: build
+    python3 tests/compat/differential --weir {{target}}/weir {{args}}
+
+# every wrong input that bad-input.txt gives rise to, in the words of redis-server
+bad-input *args: build
+    python3 tests/compat/differential --bad-input --weir {{target}}/weir {{args}}
+
+# a million random commands in all, against Redis 8.10, Valkey 9.1 and the system's Redis
+differential-night: build
+    python3 tests/compat/differential --weir {{target}}/weir --commands 350000 --seed $RANDOM $(ops/references | sed 's/^/--reference /')
+    python3 tests/compat/differential --bad-input --weir {{target}}/weir $(ops/references | sed 's/^/--reference /')
+
 # faults against three processes, checked from what clients saw
 process-test seconds="60" *args: build
     {{target}}/process-test --seconds {{seconds}} {{args}}

@@ -11,7 +11,11 @@ use weir_tests::{
     history::{Disturbance, History, LastState, Op, Outage},
 };
 
-use crate::{disk::medium::lock, invariants::linearizable::Call, trace::Trace};
+use crate::{
+    disk::medium::lock,
+    invariants::{ends_in_time::Timed, linearizable::Call, surface},
+    trace::Trace,
+};
 
 /// Shared by all clients of a run and the world around them.
 #[derive(Clone)]
@@ -25,6 +29,8 @@ struct Inner {
     history: History,
     /// Calls on keys that are deleted and made again.
     scratch: Vec<Call>,
+    surface: Vec<surface::Call>,
+    timed: Vec<Timed>,
     violations: Vec<Violation>,
     tokens: u64,
     calls: u64,
@@ -57,6 +63,24 @@ impl Book {
         let mut inner = lock(&self.inner);
         inner.calls += 1;
         inner.scratch.push(call);
+    }
+
+    pub(crate) fn write_surface(&self, call: surface::Call) {
+        let mut inner = lock(&self.inner);
+        inner.calls += 1;
+        inner.surface.push(call);
+    }
+
+    pub(crate) fn write_timed(&self, call: Timed) {
+        let mut inner = lock(&self.inner);
+        inner.calls += 1;
+        inner.timed.push(call);
+    }
+
+    /// The calls on keys of the surface, and on those that end.
+    pub(crate) fn surface(&self) -> (Vec<surface::Call>, Vec<Timed>) {
+        let mut inner = lock(&self.inner);
+        (std::mem::take(&mut inner.surface), std::mem::take(&mut inner.timed))
     }
 
     /// Calls so far.

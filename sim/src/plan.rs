@@ -61,8 +61,30 @@ pub(crate) struct Crowd {
     pub(crate) waiters: usize,
     /// DEL, XGROUP CREATE and DESTROY, XLEN and more, on keys of their own.
     pub(crate) scratchers: usize,
+    /// Transactions, references and released entries, on keys of their own.
+    #[serde(default)]
+    pub(crate) surface: usize,
+    /// Which of these most.
+    #[serde(default)]
+    pub(crate) mix: Mix,
+    /// SET with PX and GET, each setting a key of its own.
+    #[serde(default)]
+    pub(crate) timed: usize,
     /// Longest pause between two calls of a client, in milliseconds.
     pub(crate) pause_ms_max: u64,
+}
+
+/// What clients of the surface do most.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Mix {
+    /// MULTI and WATCH.
+    #[default]
+    Transactions,
+    /// KEEPREF, DELREF, ACKED.
+    References,
+    /// XNACK and CLAIM.
+    Released,
 }
 
 impl Plan {
@@ -90,6 +112,9 @@ impl Plan {
                 readers: 2,
                 waiters: 1,
                 scratchers: 2,
+                surface: 0,
+                mix: Mix::default(),
+                timed: 0,
                 pause_ms_max: 140,
             },
             settings: Vec::new(),

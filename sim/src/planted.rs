@@ -53,6 +53,14 @@ pub(crate) enum Bug {
     QueueWithoutBound,
     /// A reader that is woken for nothing waits its whole time again.
     DeadlineStartsAgain,
+    /// A replica that did not propose a transaction leaves its last command out.
+    HalfExec,
+    /// A read hides keys by the node's own wall clock.
+    ExpiryByClock,
+    /// DELREF forgets all groups but the first.
+    ForgetAGroup,
+    /// Entries that were given back are left out of snapshots.
+    SnapshotWithoutReleased,
 }
 
 impl Bug {
@@ -94,6 +102,10 @@ impl Bug {
             Self::DoneThoughOverwritten => Inside::DoneThoughOverwritten,
             Self::QueueWithoutBound => Inside::QueueWithoutBound,
             Self::DeadlineStartsAgain => Inside::DeadlineStartsAgain,
+            Self::HalfExec => Inside::HalfExec,
+            Self::ExpiryByClock => Inside::ExpiryByClock,
+            Self::ForgetAGroup => Inside::ForgetAGroup,
+            Self::SnapshotWithoutReleased => Inside::SnapshotWithoutReleased,
         })
     }
 
@@ -112,6 +124,10 @@ impl Bug {
             Self::ServeTheGone | Self::ForgetNoack | Self::DeadlineStartsAgain => Scenario::Blocking,
             Self::QueueWithoutBound => Scenario::Overload,
             Self::LeaderRestore => Scenario::PowerLoss,
+            Self::HalfExec => Scenario::Transactions,
+            Self::ExpiryByClock => Scenario::Expiry,
+            Self::ForgetAGroup => Scenario::Refs,
+            Self::SnapshotWithoutReleased => Scenario::Nack,
         }
     }
 
@@ -171,6 +187,10 @@ impl Bug {
             Self::ForgetNoack => &["noack_leaves_nothing"],
             Self::QueueWithoutBound => &["bounds_are_kept"],
             Self::DeadlineStartsAgain => &["answers_are_in_time"],
+            Self::HalfExec => &["surface", "equal_state_at_equal_index", "transactions_are_whole"],
+            Self::ExpiryByClock => &["ends_in_time"],
+            Self::ForgetAGroup => &["surface"],
+            Self::SnapshotWithoutReleased => &["surface", "equal_state_at_equal_index"],
             Self::PurgeTooMuch => &[
                 "nothing_panics",
                 "damaged_nodes_stop",

@@ -21,9 +21,9 @@ use crate::{
     cluster::{Cluster, SEGMENT_BYTES},
     disk::medium::lock,
     invariants::{
-        equal_state_at_equal_index, heals_in_time, linearizable,
+        ends_in_time, equal_state_at_equal_index, heals_in_time, linearizable,
         log_matching::{self, Logs},
-        replicas_converge,
+        replicas_converge, surface,
     },
     plan::Plan,
     planted::Bug,
@@ -102,6 +102,11 @@ impl Story {
                 .collect(),
             keys,
             scratch: keys_of_every_shard("x", plan.shards.min(2), 1),
+            surface: match plan.crowd.surface {
+                0 => Vec::new(),
+                _ => keys_of_every_shard("u", plan.shards.min(2), 1),
+            },
+            timed: (0..plan.crowd.timed).map(|number| format!("e{number}")).collect(),
             crowd: plan.crowd,
             calls_max: plan.calls_max,
             repeat_plainly: plan.bug == Some(Bug::RetryWithoutDedup),
@@ -258,6 +263,11 @@ impl Story {
         }
         let (more, undecided) = linearizable::check(&scratch, &self.stage.scratch);
         found.extend(more);
+        let (calls, timed) = self.stage.book.surface();
+        let (more, undecided_too) = surface::check(&calls, &self.stage.surface);
+        let undecided = undecided + undecided_too;
+        found.extend(more);
+        found.extend(ends_in_time::check(&timed, &self.stage.timed));
         found.sort_by_key(|violation| violation.at);
         (found, undecided)
     }

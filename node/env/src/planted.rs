@@ -44,11 +44,19 @@ pub enum Bug {
     QueueWithoutBound,
     /// A reader that is woken for nothing waits its whole time again.
     DeadlineStartsAgain,
+    /// A replica that did not propose a transaction leaves its last command out.
+    HalfExec,
+    /// A read hides keys by the node's own wall clock.
+    ExpiryByClock,
+    /// DELREF forgets all groups but the first.
+    ForgetAGroup,
+    /// Entries that were given back are left out of snapshots.
+    SnapshotWithoutReleased,
 }
 
 impl Bug {
     /// Every bug by its name.
-    pub const ALL: [(&str, Bug); 18] = [
+    pub const ALL: [(&str, Bug); 22] = [
         ("reply-before-commit", Bug::ReplyBeforeCommit),
         ("clock-in-apply", Bug::ClockInApply),
         ("unordered-apply", Bug::UnorderedApply),
@@ -67,6 +75,10 @@ impl Bug {
         ("fsync", Bug::NoSync),
         ("queue-without-bound", Bug::QueueWithoutBound),
         ("deadline-starts-again", Bug::DeadlineStartsAgain),
+        ("half-exec", Bug::HalfExec),
+        ("expiry-by-clock", Bug::ExpiryByClock),
+        ("forget-a-group", Bug::ForgetAGroup),
+        ("snapshot-without-released", Bug::SnapshotWithoutReleased),
     ];
 }
 

@@ -3,6 +3,7 @@
 use crate::acl::check::Checked;
 use crate::acl::directory::Directory;
 use crate::clients::Client;
+use crate::command::late::Late;
 use crate::command::table::Row;
 use crate::command::{Control, ReplyMode};
 use crate::metrics::{CommandMetrics, Metrics};
@@ -248,6 +249,8 @@ pub enum Queued {
     Control(Control),
     /// Known already: a syntax error, a help text.
     Ready(Reply),
+    /// A refusal that has to look at the state first, in the log entry.
+    Late(Box<Late>),
 }
 
 impl Transaction {

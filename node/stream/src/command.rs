@@ -369,14 +369,14 @@ pub struct Set {
     pub expire: Option<ExpireWhen>,
     /// KEEPTTL.
     pub keep_ttl: bool,
-    /// NX / XX.
+    /// NX, XX, IFEQ, IFNE.
     pub condition: SetCondition,
     /// GET: answer the old value.
     pub get: bool,
 }
 
-/// NX / XX of SET.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// NX, XX, IFEQ, IFNE of SET.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SetCondition {
     /// Always.
     Always,
@@ -384,6 +384,10 @@ pub enum SetCondition {
     IfAbsent,
     /// XX.
     IfPresent,
+    /// IFEQ: this string is there.
+    IfEqual(Bytes),
+    /// IFNE: another string, or nothing.
+    IfNotEqual(Bytes),
 }
 
 /// A time to live or a deadline.
@@ -479,6 +483,8 @@ pub enum Query {
     MemoryUsage { key: Key },
     /// Part of SCAN: the next cursor (0 at the end), then key and type of about `count` keys from `cursor` on.
     Scan { cursor: u64, count: u64 },
+    /// Whether XREADGROUP finds the group at each key: OK, or its refusal.
+    HaveGroup { keys: Vec<Key>, group: Bytes },
 }
 
 impl Query {

@@ -97,9 +97,10 @@ impl Query {
     pub fn keys(&self) -> Keys<'_> {
         Keys(match self {
             Query::Xread { keys, .. } | Query::XreadWithin { keys, .. } => Inner::Read(keys.iter()),
-            Query::Exists { keys } | Query::Versions { keys } | Query::GetMany { keys } => {
-                Inner::Many(keys.iter())
-            }
+            Query::Exists { keys }
+            | Query::Versions { keys }
+            | Query::GetMany { keys }
+            | Query::HaveGroup { keys, .. } => Inner::Many(keys.iter()),
             Query::Xlen { key }
             | Query::Xrange { key, .. }
             | Query::Xpending { key, .. }

@@ -50,7 +50,7 @@ mod write;
 pub use codec::DecodeError;
 pub use command::*;
 pub use dump::{Dump, DumpError, load as load_dump};
-pub use entry_id::{EntryId, IdParseError};
+pub use entry_id::{EntryId, IdParseError, parse_u64};
 pub use garbage::Garbage;
 pub use keys::Keys;
 pub use machine::{Answer, GroupReady, GroupStats, Machine, Stats, StreamStats};

@@ -262,6 +262,7 @@ impl Machine {
             Query::Dump { key } => Ok(self.dump(key)),
             Query::CountKeysInSlot { slot } => Ok(self.count_keys_in_slot(*slot)),
             Query::GetKeysInSlot { slot, count } => Ok(self.get_keys_in_slot(*slot, *count)),
+            Query::HaveGroup { keys, group } => self.have_group(keys.iter(), group).map(|()| Reply::Ok),
             Query::KeyCount => Ok(int(self.keyspace.stats().keys)),
         }
     }

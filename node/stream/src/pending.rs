@@ -34,6 +34,15 @@ pub(crate) struct Nack {
     pub(crate) deliveries: u64,
 }
 
+/// Deliveries of an entry that no consumer can handle: the most that clients can be told. It is not counted on from
+/// there.
+pub(crate) const DELIVERIES_MAX: u64 = i64::MAX as u64;
+
+/// One delivery more.
+pub(crate) fn one_more(deliveries: u64) -> u64 {
+    if deliveries == DELIVERIES_MAX { deliveries } else { deliveries.saturating_add(1) }
+}
+
 impl Nack {
     /// Whether it was given back and waits for any consumer.
     pub(crate) fn is_released(&self) -> bool {

@@ -26,20 +26,16 @@ impl Stream {
         }
     }
 
-    /// Deletes an entry as XDEL does, unless `refs` forbids it. 1: deleted; 2: held by a group; -1: not there, though
-    /// references to it may have been.
+    /// Deletes an entry as XDEL does, unless `refs` forbids it. 1: deleted; 2: held by a group, or it would be; -1: not
+    /// there, though references to it may have been.
     pub(crate) fn delete_with_refs(&mut self, id: EntryId, refs: Refs) -> i64 {
         if refs == Refs::Delete {
             self.drop_references(id);
         }
-        if !self.entries.has(id) {
-            return -1;
-        }
         if refs == Refs::Acked && self.is_held(id) {
             return 2;
         }
-        self.entries.delete(id);
-        1
+        if self.entries.delete(id) { 1 } else { -1 }
     }
 
     /// Trims, heeding what groups hold; answers how many entries went.

@@ -42,11 +42,11 @@ impl Refusal {
     }
 
     pub(crate) fn xidmprecord_without_entry() -> Refusal {
-        Self::fixed("ERR The specified stream ID was deleted or doesn't exist")
+        Self::fixed("ERR No such message in stream")
     }
 
     pub(crate) fn xidmprecord_of_another() -> Refusal {
-        Self::fixed("ERR The specified IDMP producer-id/idempotent-id pair maps to a different stream ID")
+        Self::fixed("ERR IID already exists for this producer with a different stream ID")
     }
 
     pub(crate) fn xsetid_below_given_max_deleted() -> Refusal {
@@ -127,7 +127,9 @@ impl Refusal {
     }
 }
 
-/// A name inside an error line: line breaks would end the line, so they become spaces.
+/// A name inside an error line: line breaks would end the line, so they become spaces. A byte of zero ends what Redis
+/// shows.
 fn shown(name: &[u8]) -> String {
-    String::from_utf8_lossy(name).replace(['\r', '\n'], " ")
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    String::from_utf8_lossy(&name[..end]).replace(['\r', '\n'], " ")
 }

@@ -1,17 +1,11 @@
-//! P6 in full: for every key some order of the calls, each placed within its own time, explains every answer. A call of
-//! unknown end may be placed anywhere after it was made, or nowhere.
-//!
-//! The search is Wing and Gong's with Lowe's memory of (calls placed, state): depth first over the calls that may come
-//! next, one key at a time.
-
-use std::collections::{BTreeMap, HashSet};
+//! P6 in full: for every key some order of the calls, each placed within its own time, explains every answer. The search
+//! is that of `search.rs`.
 
 use weir_tests::check::Violation;
 
-pub(crate) const NAME: &str = "linearizable";
+use super::search::{self, Model, Search};
 
-/// States looked at before a key is left undecided.
-const STATES_MAX: usize = 400_000;
+pub(crate) const NAME: &str = "linearizable";
 
 /// A call on a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,19 +36,7 @@ pub(crate) enum Told {
     Error(String),
 }
 
-/// One call of a client. Refused calls are left out: they did nothing.
-#[derive(Debug, Clone)]
-pub(crate) struct Call {
-    /// Which stream.
-    pub(crate) key: usize,
-    pub(crate) client: u32,
-    /// Microseconds.
-    pub(crate) started: u64,
-    pub(crate) ended: u64,
-    pub(crate) asked: Asked,
-    /// `None`: nobody knows.
-    pub(crate) told: Option<Told>,
-}
+pub(crate) type Call = search::Call<Asked, Told>;
 
 /// What a correct key holds.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -70,8 +52,11 @@ struct Stream {
     group: Option<usize>,
 }
 
-impl State {
-    /// The next state and the answer of a correct server.
+impl Model for State {
+    type Asked = Asked;
+    type Told = Told;
+    const STATES_MAX: usize = 400_000;
+
     fn apply(&self, asked: &Asked) -> (Self, Told) {
         let mut next = self.clone();
         let error = |word: &str| Told::Error(word.to_owned());
@@ -112,18 +97,13 @@ impl State {
 
 /// What was found, and how many keys the search gave up on.
 pub(crate) fn check(calls: &[Call], keys: &[String]) -> (Vec<Violation>, usize) {
-    let mut by_key: BTreeMap<usize, Vec<&Call>> = BTreeMap::new();
-    for call in calls {
-        by_key.entry(call.key).or_default().push(call);
-    }
     let mut found = Vec::new();
     let mut undecided = 0;
-    for (key, calls) in by_key {
-        match search(&calls) {
+    for (key, calls) in search::by_key(calls) {
+        match search::search(&calls, State::default()) {
             Search::Explained => {}
             Search::GaveUp => undecided += 1,
-            Search::Stuck(furthest) => {
-                let call = calls[furthest];
+            Search::Stuck(call) => {
                 let text = format!(
                     "{}: no order of the calls explains that c{} asked {:?} and was told {:?}",
                     keys[key], call.client, call.asked, call.told
@@ -133,50 +113,6 @@ pub(crate) fn check(calls: &[Call], keys: &[String]) -> (Vec<Violation>, usize) 
         }
     }
     (found, undecided)
-}
-
-enum Search {
-    Explained,
-    GaveUp,
-    /// The first call in order of its end that no order could place.
-    Stuck(usize),
-}
-
-fn search(calls: &[&Call]) -> Search {
-    let mut order: Vec<usize> = (0..calls.len()).collect();
-    order.sort_by_key(|at| calls[*at].started);
-    let words = calls.len().div_ceil(64).max(1);
-    let mut seen: HashSet<(Vec<u64>, State)> = HashSet::new();
-    // Calls placed, the state after them.
-    let mut stack = vec![(vec![0u64; words], State::default())];
-    let mut furthest = (0, 0);
-    while let Some((placed, state)) = stack.pop() {
-        let is_placed = |at: usize| placed[at / 64] >> (at % 64) & 1 == 1;
-        // Whatever is placed next began before the first end among the calls that must still be placed.
-        let first_end = (0..calls.len())
-            .filter(|at| !is_placed(*at) && calls[*at].told.is_some())
-            .min_by_key(|at| calls[*at].ended);
-        let Some(first_end) = first_end else { return Search::Explained };
-        furthest = furthest.max((calls[first_end].ended, first_end));
-        for &at in order.iter().rev() {
-            if is_placed(at) || calls[at].started > calls[first_end].ended {
-                continue;
-            }
-            let (next, told) = state.apply(&calls[at].asked);
-            if calls[at].told.as_ref().is_some_and(|seen| *seen != told) {
-                continue;
-            }
-            let mut with = placed.clone();
-            with[at / 64] |= 1 << (at % 64);
-            if seen.len() >= STATES_MAX {
-                return Search::GaveUp;
-            }
-            if seen.insert((with.clone(), next.clone())) {
-                stack.push((with, next));
-            }
-        }
-    }
-    Search::Stuck(furthest.1)
 }
 
 #[cfg(test)]

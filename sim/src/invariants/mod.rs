@@ -3,6 +3,7 @@
 
 pub(crate) mod bounds_are_kept;
 pub(crate) mod damaged_nodes_stop;
+pub(crate) mod ends_in_time;
 pub(crate) mod equal_state_at_equal_index;
 pub(crate) mod heals_in_time;
 pub(crate) mod linearizable;
@@ -12,7 +13,9 @@ pub(crate) mod one_leader_per_term;
 pub(crate) mod one_owner_per_slot;
 pub(crate) mod pending_is_settled;
 pub(crate) mod replicas_converge;
+pub(crate) mod search;
 pub(crate) mod shards_serve_soon;
+pub(crate) mod surface;
 pub(crate) mod table;
 pub(crate) mod wait_is_on_disk;
 pub(crate) mod watermarks_keep_order;
@@ -22,7 +25,7 @@ pub(crate) const LOG: &str = "log";
 pub(crate) const RAFT_GROUP: &str = "raft_group";
 
 /// What the properties say that only the simulator sees, by name.
-pub(crate) const WORDS: [(&str, &str); 16] = [
+pub(crate) const WORDS: [(&str, &str); 18] = [
     (one_leader_per_term::NAME, "at most one node leads a group in a term"),
     (equal_state_at_equal_index::NAME, "replicas that applied the same index have the same state"),
     (log_matching::NAME, "two logs that hold the same index in the same term hold the same entry there"),
@@ -32,6 +35,8 @@ pub(crate) const WORDS: [(&str, &str); 16] = [
         "a WAIT that answers k finds the write on the disks of k other nodes at that moment",
     ),
     (linearizable::NAME, "some order of the calls, within their times, explains every answer"),
+    (surface::NAME, "some order of transactions, deletions and releases explains every answer"),
+    (ends_in_time::NAME, "a value that was set to end is there until then, gone after, and never comes back"),
     (
         damaged_nodes_stop::NAME,
         "a node whose files are damaged says so and stays out, and no other node stops",

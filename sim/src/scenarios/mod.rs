@@ -4,17 +4,21 @@ mod blocking;
 mod clock_jumps;
 mod disk_faults;
 mod exactly_once;
+mod expiry;
 mod failover;
 mod groups;
 mod leadership_transfer;
 mod mixed;
+mod nack;
 mod overload;
 mod partition;
 mod power_loss;
 mod raft;
+mod refs;
 mod slow_disk;
 mod smoke;
 mod snapshot_catch_up;
+mod transactions;
 mod wait;
 mod wal;
 
@@ -22,11 +26,17 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use rand::rngs::StdRng;
+use rand::{Rng, rngs::StdRng};
 use serde::{Deserialize, Serialize};
 use weir_tests::check::Violation;
 
-use crate::{coverage::Coverage, plan::Plan, planted::Bug, report, story};
+use crate::{
+    coverage::Coverage,
+    faults::{Crash, Cut, Fault, Loss, Who},
+    plan::Plan,
+    planted::Bug,
+    report, story,
+};
 
 /// A run covers about this much simulated time, ...
 const RUN_MS: u64 = 20_000;
@@ -66,6 +76,14 @@ pub(crate) enum Scenario {
     Overload,
     /// Idempotent adds are repeated until they are answered.
     ExactlyOnce,
+    /// Transactions and watched keys while leaders die in the middle of them.
+    Transactions,
+    /// Values that end, while leaders die and wall clocks jump.
+    Expiry,
+    /// Entries that go with or without what groups hold of them.
+    Refs,
+    /// Entries that are given back, and claimed in the order of their release.
+    Nack,
     /// Everything at once.
     Mixed,
     /// Three Raft groups over a toy state under kills, power losses and cuts.
@@ -97,6 +115,10 @@ impl Scenario {
             Self::SlowDisk => "disks and networks so slow that leaders look dead",
             Self::Overload => "far more clients than the bounds allow",
             Self::ExactlyOnce => "idempotent adds are repeated until they are answered",
+            Self::Transactions => "transactions and watched keys while leaders die in the middle of them",
+            Self::Expiry => "values that end, while leaders die and wall clocks jump",
+            Self::Refs => "entries that go with or without what groups hold of them",
+            Self::Nack => "entries that are given back, and claimed in the order of their release",
             Self::Mixed => "everything at once",
             Self::Raft => "three replicas of a toy state: kills, power losses, isolation",
             Self::Power => "the same in modes everysec and os, where one machine at a time loses power",
@@ -144,6 +166,10 @@ impl Scenario {
             Self::SlowDisk => slow_disk::draw,
             Self::Overload => overload::draw,
             Self::ExactlyOnce => exactly_once::draw,
+            Self::Transactions => transactions::draw,
+            Self::Expiry => expiry::draw,
+            Self::Refs => refs::draw,
+            Self::Nack => nack::draw,
             Self::Mixed => mixed::draw,
             Self::Raft | Self::Power | Self::Wal => return None,
         };
@@ -160,6 +186,25 @@ impl Scenario {
             _ => &[],
         };
         words.iter().map(|&word| word.to_owned()).collect()
+    }
+}
+
+/// Leaders die and are cut off, one after another, so that somebody else goes on with what they had.
+fn change_leaders(plan: &mut Plan, rng: &mut StdRng) {
+    let mut at_ms = rng.random_range(400..1200);
+    for _ in 0..rng.random_range(3..=5u32) {
+        let shard = rng.random_range(0..plan.shards);
+        let ms = rng.random_range(100..1200);
+        let fault = match rng.random_range(0..6u32) {
+            0 => Fault::Transfer { shard },
+            1 => Fault::PowerLossOfAll {
+                down_ms: (0..plan.nodes).map(|_| rng.random_range(20..800)).collect(),
+            },
+            2 => Fault::Cut { cut: Cut::draw(rng, Loss::Lost, plan.nodes, plan.shards), how: Loss::Lost, ms },
+            _ => Fault::Crash { who: Who::Leader(shard), how: Crash::draw(rng), down_ms: ms },
+        };
+        plan.strike(at_ms, fault);
+        at_ms += ms + rng.random_range(300..1200);
     }
 }
 

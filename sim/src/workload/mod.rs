@@ -7,8 +7,10 @@ mod quitter;
 mod reader;
 mod repeater;
 mod scratcher;
+mod surface;
 mod taker;
 mod the_end;
+mod timed;
 mod waiter;
 
 use std::{cell::Cell, collections::BTreeSet, rc::Rc, time::Duration};
@@ -65,6 +67,10 @@ pub(crate) struct Stage {
     pub(crate) keys: Vec<String>,
     /// Keys that are deleted and made again.
     pub(crate) scratch: Vec<String>,
+    /// Hash tags of pairs of a stream and a counter.
+    pub(crate) surface: Vec<String>,
+    /// Keys that end, one for each client that sets one.
+    pub(crate) timed: Vec<String>,
     pub(crate) crowd: Crowd,
     pub(crate) calls_max: Option<u64>,
     /// The planted bug that is in the clients, if that one is planted.
@@ -80,6 +86,7 @@ impl Stage {
         let mut first = Worker::new(&self, 0);
         first.client.patience = Duration::from_millis(600);
         first.make_streams().await;
+        first.make_surface().await;
         self.trace.line("c0", "every key has its groups and was written");
         self.phase.set(Phase::Ready);
         while self.phase.get() < Phase::Work {
@@ -135,6 +142,12 @@ impl Stage {
         }
         for _ in 0..crowd.scratchers {
             workers.push(spawn_local(scratcher::run(worker())));
+        }
+        for _ in 0..crowd.surface {
+            workers.push(spawn_local(surface::run(worker(), crowd.mix)));
+        }
+        for own in 0..crowd.timed {
+            workers.push(spawn_local(timed::run(worker(), own)));
         }
         workers
     }

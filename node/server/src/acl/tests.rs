@@ -79,6 +79,9 @@ fn fill(arguments: &[syntax::Argument], dice: &mut Dice, words: &mut Vec<String>
     }
 }
 
+/// Commands that say why they do nothing, whatever their arguments.
+const REFUSED: [&str; 4] = ["migrate", "move", "object|freq", "object|idletime"];
+
 #[test]
 fn no_command_reaches_a_key_that_its_user_may_not() {
     let limited = user("on nopass +@all ~mine:*");
@@ -86,9 +89,15 @@ fn no_command_reaches_a_key_that_its_user_may_not() {
     let mut denied = 0;
     for row in all_rows() {
         for _ in 0..1500 {
-            let args = made_up(row, &mut dice);
+            let mut args = made_up(row, &mut dice);
             if !row.arity_fits(args.len()) {
                 continue;
+            }
+            if row.name == "restore" {
+                // A string without a checksum: nothing that is made up would be taken.
+                args[2] = Bytes::from_static(b"0");
+                args[3] = Bytes::from_static(b"\x00\x01x\x0a\0\0\0\0\0\0\0\0\0");
+                args.truncate(4);
             }
             let verdict = limited.check(row, &args);
             denied += usize::from(verdict.is_err());
@@ -106,8 +115,11 @@ fn no_command_reaches_a_key_that_its_user_may_not() {
             assert_eq!(verdict.is_ok(), all_mine, "{}: {verdict:?}", shown());
         }
     }
-    let with_keys: BTreeSet<&str> =
-        all_rows().iter().filter(|r| r.keys != Keys::None).map(|r| r.name).collect();
+    let with_keys: BTreeSet<&str> = all_rows()
+        .iter()
+        .filter(|r| r.keys != Keys::None && !REFUSED.contains(&r.name))
+        .map(|r| r.name)
+        .collect();
     assert_eq!(reached, with_keys, "every command with keys was tried");
     assert!(denied > 1000, "{denied}");
 }

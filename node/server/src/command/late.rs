@@ -1,13 +1,12 @@
 //! Refusals that come after a look at the key.
 //!
-//! Redis reads the ids of XDEL, XCLAIM and XREADGROUP only once it knows that the key and the group are there, so a
-//! malformed one is answered as if it were right where they are missing. It looks whether the key of RESTORE is taken
-//! before it looks at the payload.
+//! Redis reads many arguments only once it knows that the key is there, of the right type and with the group, so a
+//! malformed one is answered as if it were right where they are not.
 
 use super::parse::dump::restore_options;
-use super::parse::{BAD_ID, Refused, is};
+use super::parse::{BAD_ID, Refused, SYNTAX, is};
 use bytes::Bytes;
-use weir_stream::{Query, Refusal, Reply};
+use weir_stream::{EntryId, Query, ReadId, Refusal, Reply};
 
 /// A command that makes no sense, and what to look at before that is said.
 #[derive(Debug)]
@@ -15,53 +14,109 @@ pub struct Late {
     /// Finds out whether the key, or the group, is there.
     pub query: Query,
     refused: Refused,
-    /// Behind the text of a missing group.
-    no_group_in: &'static str,
+    look: Look,
+}
+
+/// What the look may find that is said instead.
+#[derive(Debug)]
+enum Look {
+    /// The key must not be there.
+    Taken,
+    /// A key that is there must hold a stream.
+    Type,
+    /// There must be a stream; else this is the answer.
+    Stream(Reply),
+    /// There must be a key of any type; else the answer is nil.
+    Key,
+    /// There must be a group, in the words of XGROUP.
+    Group,
+    /// Any refusal of the look.
+    Refusal,
+}
+
+/// Whether XREAD or XREADGROUP is refused for one of its ids.
+fn is_of_an_id(refused: &Refused) -> bool {
+    refused.0 == BAD_ID || (refused.0.starts_with("ERR The ") && refused.0.contains(" ID "))
 }
 
 impl Late {
     /// What has to be looked at before `args` are refused; `None`: nothing.
     pub fn of(name: &str, args: &[Bytes], refused: &Refused) -> Option<Late> {
-        let late = |query, no_group_in| Some(Late { query, refused: refused.clone(), no_group_in });
-        let pending = |key: &Bytes, group: &Bytes| Query::Xpending {
-            key: key.clone(),
-            group: group.clone(),
-            range: None,
-        };
-        match name {
-            "xdel" => late(Query::Type { key: args[1].clone() }, ""),
+        let no_such_key = || Reply::Error(Refusal::Text("ERR no such key".to_owned()));
+        let type_of = |at: usize| Query::Type { key: args[at].clone() };
+        let (query, look) = match name {
+            "xdel" => (type_of(1), Look::Stream(Reply::Int(0))),
+            // The ids of a key that is not there are never read.
+            "xdelex" if refused.0 == BAD_ID => {
+                let count = args.get(args.iter().rposition(|arg| is(arg, "IDS"))? + 1)?;
+                let count: usize = std::str::from_utf8(count).ok()?.parse().ok()?;
+                (type_of(1), Look::Stream(Reply::Array(vec![Reply::Int(-1); count])))
+            }
+            "xdelex" | "xackdel" => (type_of(1), Look::Type),
+            "xcfgset" => (type_of(1), Look::Stream(no_such_key())),
+            "xinfo|stream" => (type_of(2), Look::Stream(no_such_key())),
             // Options come before the key, what is to be restored comes after it.
             "restore" if restore_options(args).is_ok_and(|options| !options.replace) => {
-                late(Query::Exists { keys: vec![args[1].clone()] }, "")
+                (Query::Exists { keys: vec![args[1].clone()] }, Look::Taken)
             }
-            "xclaim" => late(pending(&args[1], &args[2]), ""),
-            "xreadgroup" if refused.0 == BAD_ID => {
+            "object|freq" | "object|idletime" => (Query::RefCount { key: args[2].clone() }, Look::Key),
+            "xgroup|create" if refused.0 == BAD_ID && args[5..].iter().any(|arg| is(arg, "MKSTREAM")) => {
+                (type_of(2), Look::Type)
+            }
+            "xgroup|create" if refused.0 == BAD_ID => {
+                (type_of(2), Look::Stream(Reply::Error(Refusal::Text(XGROUP_WITHOUT_KEY.to_owned()))))
+            }
+            "xgroup|setid" if refused.0 == BAD_ID => {
+                (Query::XinfoConsumers { key: args[2].clone(), group: args[3].clone() }, Look::Group)
+            }
+            "getex" if refused.0 != SYNTAX => (Query::Get { key: args[1].clone() }, Look::Key),
+            "xclaim" | "xnack" => {
+                let (key, group) = (args[1].clone(), args[2].clone());
+                (Query::Xpending { key, group, range: None }, Look::Refusal)
+            }
+            // Keys are looked at one after another, each before its id is read.
+            "xread" if is_of_an_id(refused) => {
+                let streams = &args[args.iter().position(|arg| is(arg, "STREAMS"))? + 1..];
+                let (keys, ids) = streams.split_at(streams.len() / 2);
+                let fits = |id: &Bytes| matches!(&id[..], b"$" | b"+") || super::parse::id(id).is_ok();
+                let bad = ids.iter().position(|id| !fits(id))?;
+                let behind_all = ReadId::After(EntryId::MAX);
+                let keys = keys[..=bad].iter().map(|key| (key.clone(), behind_all)).collect();
+                (Query::Xread { keys, count: None }, Look::Refusal)
+            }
+            "xreadgroup" if is_of_an_id(refused) => {
                 let group = args.get(args.iter().position(|arg| is(arg, "GROUP"))? + 1)?;
                 let streams = &args[args.iter().position(|arg| is(arg, "STREAMS"))? + 1..];
                 let (keys, ids) = streams.split_at(streams.len() / 2);
                 let bad = ids.iter().position(|id| id != ">" && super::parse::id(id).is_err())?;
-                late(pending(keys.get(bad)?, group), " in XREADGROUP with GROUP option")
+                let (keys, group) = (keys[..=bad].to_vec(), group.clone());
+                (Query::HaveGroup { keys, group }, Look::Refusal)
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        Some(Late { query, refused: refused.clone(), look })
     }
 
     /// The answer, once the look has been answered.
     pub fn answer(self, found: Reply) -> Reply {
-        match found {
-            Reply::Simple("none") => Reply::Int(0),
-            // EXISTS.
-            Reply::Int(1..) => Reply::Error(Refusal::Text(BUSY_KEY.to_owned())),
-            // TYPE refuses nothing by type.
-            Reply::Simple("string") => Reply::Error(Refusal::Text(WRONG_TYPE.to_owned())),
-            Reply::Error(Refusal::Text(text)) if text.starts_with("NOGROUP ") => {
-                Reply::Error(Refusal::Text(format!("{text}{}", self.no_group_in)))
+        match (self.look, found) {
+            (Look::Taken, Reply::Int(1..)) => {
+                Reply::Error(Refusal::Text("BUSYKEY Target key name already exists.".to_owned()))
             }
-            Reply::Error(other) => Reply::Error(other),
+            (Look::Stream(missing), Reply::Simple("none")) => missing,
+            (Look::Key, Reply::NilBulk) => Reply::NilBulk,
+            (Look::Stream(_) | Look::Type, Reply::Simple(kind)) if !matches!(kind, "none" | "stream") => {
+                Reply::Error(Refusal::Text(WRONG_TYPE.to_owned()))
+            }
+            (Look::Group, Reply::Error(Refusal::Text(text))) if text == "ERR no such key" => {
+                Reply::Error(Refusal::Text(XGROUP_WITHOUT_KEY.to_owned()))
+            }
+            (_, Reply::Error(other)) => Reply::Error(other),
             _ => self.refused.into(),
         }
     }
 }
 
-const BUSY_KEY: &str = "BUSYKEY Target key name already exists.";
+const XGROUP_WITHOUT_KEY: &str = "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may \
+                                  want to use the MKSTREAM option to create an empty stream automatically.";
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";

@@ -140,6 +140,9 @@ impl Control {
             self,
             Control::Cluster(_)
                 | Control::DbSize
+                | Control::Scan(_)
+                | Control::Keys(_)
+                | Control::RandomKey
                 | Control::Flush
                 | Control::Wait { .. }
                 | Control::WaitAof { .. }

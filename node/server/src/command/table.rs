@@ -371,24 +371,32 @@ pub fn wrong_arity(name: &str) -> Refused {
 
 fn unknown_command(args: &[Bytes]) -> Refused {
     const PREVIEW_BYTES_MAX: usize = 128;
-    let mut text =
-        format!("ERR unknown command '{}', with args beginning with: ", preview(&args[0], PREVIEW_BYTES_MAX));
+    let mut text = format!("ERR unknown command '{}'", preview(&args[0], PREVIEW_BYTES_MAX));
+    if args.len() > 1 {
+        text.push_str(", with args beginning with: ");
+    }
     let mut used = 0;
     for arg in &args[1..] {
         if used >= PREVIEW_BYTES_MAX {
             break;
         }
-        // Each argument is shown with two quotes and a space.
-        let shown = arg.len().min(PREVIEW_BYTES_MAX - used);
+        let shown = preview_of(arg, PREVIEW_BYTES_MAX - used);
         text.push('\'');
-        text.push_str(&preview(arg, shown));
+        text.push_str(&String::from_utf8_lossy(shown));
+        // Each argument is shown with two quotes and a space.
         text.push_str("' ");
-        used += shown + 3;
+        used += shown.len() + 3;
     }
     Refused::from(text)
 }
 
 /// At most `max` bytes of `arg` as text.
 fn preview(arg: &[u8], max: usize) -> String {
-    String::from_utf8_lossy(&arg[..arg.len().min(max)]).into_owned()
+    String::from_utf8_lossy(preview_of(arg, max)).into_owned()
+}
+
+/// At most `max` bytes of `arg`. A byte of zero ends what Redis shows.
+fn preview_of(arg: &[u8], max: usize) -> &[u8] {
+    let arg = &arg[..arg.len().min(max)];
+    &arg[..arg.iter().position(|byte| *byte == 0).unwrap_or(arg.len())]
 }

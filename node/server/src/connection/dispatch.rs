@@ -1,7 +1,7 @@
 //! From one received command to a call in flight.
 
 use super::Connection;
-use super::in_flight::{About, Done, Finish, InFlight, Job, Stage, redirected, send};
+use super::in_flight::{About, Done, Finish, InFlight, Job, Place, Stage, merged, redirected, send};
 use crate::command::acl::AclCall;
 use crate::command::late::Late;
 use crate::command::parse::Refused;
@@ -22,7 +22,7 @@ pub(super) struct Call {
     slot: Option<Slot>,
     bytes: usize,
     /// The request is a look at the state, and this makes a refusal of it.
-    late: Option<Late>,
+    late: Option<Box<Late>>,
     /// Of a call that waits: its user may lose the right meanwhile.
     origin: Option<Box<Origin>>,
 }
@@ -129,7 +129,7 @@ impl Connection {
         let (request, late) = match parse_as(row, &args) {
             Ok(request) => (request, None),
             Err(refused) => match Late::of(row.name, &args, &refused) {
-                Some(late) => (Request::Read(late.query.clone(), None), Some(late)),
+                Some(late) => (Request::Read(late.query.clone(), None), Some(Box::new(late))),
                 None => return Err(refused.into()),
             },
         };
@@ -206,9 +206,15 @@ impl Connection {
             }
             Ok(Request::Control(control)) => Queued::Control(control),
             Ok(Request::Ready(reply)) => Queued::Ready(reply),
-            Err(refused) => Queued::Ready(refused.into()),
+            Err(refused) => match Late::of(row.name, &args, &refused) {
+                Some(late) => Queued::Late(Box::new(late)),
+                None => Queued::Ready(refused.into()),
+            },
         };
-        transaction.push(queued, Origin { row, args }, slot, bytes);
+        // EXEC will do nothing of a broken transaction, and looks at the slots of what was queued before.
+        if !transaction.broken {
+            transaction.push(queued, Origin { row, args }, slot, bytes);
+        }
         let count = transaction.queued.len();
         self.session.client.update(|state| state.queued = Some(count));
         Ok(())
@@ -251,9 +257,12 @@ impl Connection {
                 self.answer(row.name, reply);
             }
             Request::Control(Control::Discard) => {
-                self.session.watched.clear();
                 let reply = match self.end_transaction() {
-                    Some(_) => Reply::Ok,
+                    Some(_) => {
+                        self.session.watched.clear();
+                        Reply::Ok
+                    }
+                    // What is watched stays watched.
                     None => error("ERR DISCARD without MULTI"),
                 };
                 self.answer(row.name, reply);
@@ -292,34 +301,38 @@ impl Connection {
     }
 
     fn exec(&mut self, row: &'static Row) {
-        let watched = std::mem::take(&mut self.session.watched);
         let Some(transaction) = self.end_transaction() else {
             return self.answer(row.name, error("ERR EXEC without MULTI"));
         };
-        if transaction.broken {
-            let text = "EXECABORT Transaction discarded because of previous errors.";
-            return self.answer(row.name, error(text));
-        }
+        let watched = std::mem::take(&mut self.session.watched);
         let watched_slot = watched.first().map(|(key, _)| key_slot(key));
         let slots_differ =
             transaction.slot.is_some_and(|slot| watched_slot.is_some_and(|other| other != slot));
         if transaction.crosses_slots || slots_differ {
             return self.answer(row.name, redirected(&Redirect::CrossSlot, &self.session.client));
         }
+        if transaction.broken {
+            let text = "EXECABORT Transaction discarded because of previous errors.";
+            return self.answer(row.name, error(text));
+        }
         let mut ops = Vec::new();
         let mut places = Vec::with_capacity(transaction.queued.len());
         for (queued, origin) in transaction.queued {
             if let Err(refused) = self.still_may(&origin) {
-                places.push(Some(refused));
+                places.push(Place::Known(refused));
                 continue;
             }
             places.push(match queued {
                 Queued::Op(op) => {
                     ops.push(op);
-                    None
+                    Place::Logged
                 }
-                Queued::Ready(reply) => Some(reply),
-                Queued::Control(call) => Some(self.control_in_transaction(call)),
+                Queued::Late(late) => {
+                    ops.push(Op::Query(late.query.clone()));
+                    Place::Late(late)
+                }
+                Queued::Ready(reply) => Place::Known(reply),
+                Queued::Control(call) => Place::Known(self.control_in_transaction(call)),
             });
         }
         let command = match watched.is_empty() {
@@ -327,7 +340,7 @@ impl Connection {
             false => Command::ExecWatched { watched, ops },
         };
         match transaction.slot.or(watched_slot) {
-            None => self.answer(row.name, Reply::Array(places.into_iter().flatten().collect())),
+            None => self.answer(row.name, merged(places, Reply::Array(Vec::new()))),
             slot => {
                 let exec = Job::Write(command, None);
                 self.submit(row, slot, exec, transaction.bytes, Some(Finish::Merged(places)))

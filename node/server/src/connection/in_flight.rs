@@ -57,10 +57,20 @@ impl About {
 
 /// What is done to a shard's answer.
 pub(super) enum Finish {
-    /// EXEC: answers known already, in their places among those that come from the log.
-    Merged(Vec<Option<Reply>>),
+    /// EXEC: where the answers come from, in their order.
+    Merged(Vec<Place>),
     /// A refusal that had to look at the state first.
-    Late(Late),
+    Late(Box<Late>),
+}
+
+/// Where the answer to an element of a transaction comes from.
+pub(super) enum Place {
+    /// It is the next one of the log entry.
+    Logged,
+    /// It was known before.
+    Known(Reply),
+    /// A refusal, unless the look that is next in the log entry found another reason.
+    Late(Box<Late>),
 }
 
 /// How far a call is.
@@ -271,12 +281,16 @@ impl InFlight {
 }
 
 /// The answers of the log entry, with the others in their places. An error stands for the whole.
-fn merged(places: Vec<Option<Reply>>, reply: Reply) -> Reply {
+pub(super) fn merged(places: Vec<Place>, reply: Reply) -> Reply {
     match reply {
         Reply::Array(answers) => {
             let mut answers = answers.into_iter();
-            let all =
-                places.into_iter().map(|known| known.or_else(|| answers.next()).unwrap_or(Reply::NilBulk));
+            let mut next = || answers.next().unwrap_or(Reply::NilBulk);
+            let all = places.into_iter().map(|place| match place {
+                Place::Known(reply) => reply,
+                Place::Logged => next(),
+                Place::Late(late) => late.answer(next()),
+            });
             Reply::Array(all.collect())
         }
         other => other,
@@ -289,10 +303,10 @@ mod tests {
 
     #[test]
     fn known_answers_keep_their_places_in_a_transaction() {
-        let places = vec![None, Some(Reply::Ok), None];
+        let places = vec![Place::Logged, Place::Known(Reply::Ok), Place::Logged];
         let answers = Reply::Array(vec![Reply::Int(1), Reply::Int(2)]);
         assert_eq!(merged(places, answers), Reply::Array(vec![Reply::Int(1), Reply::Ok, Reply::Int(2)]));
-        assert_eq!(merged(vec![None], error("ERR x")), error("ERR x"));
+        assert_eq!(merged(vec![Place::Logged], error("ERR x")), error("ERR x"));
     }
 
     #[test]

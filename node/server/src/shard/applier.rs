@@ -227,6 +227,8 @@ impl Applier {
             }
             None => (Arc::new(decode(index, payload)), Vec::new()),
         };
+        #[cfg(debug_assertions)]
+        let proposed_here = !waiting.is_empty();
         let unordered = planted(Bug::UnorderedApply) && waiting.is_empty();
         let stamp = match planted(Bug::ClockInApply) {
             true => weir_stream::Stamp { now_ms: self.core.clock.now_ms() },
@@ -239,6 +241,10 @@ impl Applier {
         for place in 0..count {
             let command = &batch.commands[if unordered { count - 1 - place } else { place }];
             let client = waiting.next();
+            #[cfg(debug_assertions)]
+            let spoiled = super::planted::spoiled(&mut state.machine, stamp, command, proposed_here);
+            #[cfg(debug_assertions)]
+            let command = &*spoiled;
             let listens = client.as_ref().is_some_and(Waiting::listens);
             let outcome = state.machine.apply(stamp, command, listens);
             for effect in outcome.effects {

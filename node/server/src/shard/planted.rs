@@ -3,10 +3,14 @@
 use super::applier::Core;
 use super::batcher::Waiting;
 use super::handle::{Answer, Park};
+use bytes::Bytes;
+use std::borrow::Cow;
 use std::time::Duration;
 use weir_env::planted::{Bug, planted};
 use weir_raft::Nonce;
-use weir_stream::{Batch, Command, GroupChange, GroupStart, Key, Machine, Query, Reply, Stamp};
+use weir_stream::{
+    Batch, Command, EntryId, GroupChange, GroupStart, Key, Machine, PendingRange, Query, Refs, Reply, Stamp,
+};
 
 /// Answers the clients of a batch with what it would come to, before anybody has it.
 pub(super) fn answer_early(core: &Core, batch: &Batch, waiting: &mut [Waiting]) {
@@ -54,6 +58,63 @@ pub(super) fn with_its_time_again(mut park: Park) -> Park {
     park
 }
 
+/// Whether a read takes the key for gone by the node's own clock.
+pub(super) fn is_hidden(core: &Core, machine: &Machine, query: &Query) -> bool {
+    let wall_ms = core.clock.wall_ms();
+    planted(Bug::ExpiryByClock) && matches!(machine.query(wall_ms, query), weir_stream::Answer::Due(_))
+}
+
+/// What is applied in the place of a command.
+pub(super) fn spoiled<'a>(
+    machine: &mut Machine,
+    stamp: Stamp,
+    command: &'a Command,
+    proposed_here: bool,
+) -> Cow<'a, Command> {
+    match command {
+        Command::Exec(ops) if planted(Bug::HalfExec) && !proposed_here && ops.len() > 1 => {
+            Cow::Owned(Command::Exec(ops[..ops.len() - 1].to_vec()))
+        }
+        Command::Xdelex { key, refs: Refs::Delete, ids } if planted(Bug::ForgetAGroup) => {
+            let acked: Vec<Bytes> = ids.iter().map(|id| Bytes::from(id.to_string())).collect();
+            for group in groups_of(machine, key).into_iter().take(1) {
+                machine.apply(stamp, &Command::Xack { key: key.clone(), group, ids: acked.clone() }, false);
+            }
+            Cow::Owned(Command::Xdelex { key: key.clone(), refs: Refs::Keep, ids: ids.clone() })
+        }
+        _ => Cow::Borrowed(command),
+    }
+}
+
+fn groups_of(machine: &Machine, key: &Key) -> Vec<Key> {
+    let streams = machine.stream_stats(None, usize::MAX);
+    let of_key = streams.into_iter().filter(|(name, _)| name == key);
+    of_key.flat_map(|(_, stats)| stats.groups.into_iter().map(|group| group.name)).collect()
+}
+
+/// Ids that were given back in a group.
+fn released(machine: &Machine, key: &Key, group: &Key) -> Vec<Bytes> {
+    let all = PendingRange {
+        min_idle_ms: 0,
+        start: EntryId::MIN,
+        end: EntryId::MAX,
+        count: u64::MAX,
+        consumer: None,
+    };
+    let query = Query::Xpending { key: key.clone(), group: group.clone(), range: Some(all) };
+    let Reply::Array(rows) = machine.query_as_logged(machine.last_stamp_ms(), &query) else {
+        return Vec::new();
+    };
+    let id = |row: Reply| match row {
+        Reply::Array(row) => match &row[..] {
+            [Reply::Id(id), Reply::Bulk(owner), ..] if owner.is_empty() => Some(Bytes::from(id.to_string())),
+            _ => None,
+        },
+        _ => None,
+    };
+    rows.into_iter().filter_map(id).collect()
+}
+
 /// Whether a stream remembers idempotent adds.
 fn remembers(machine: &Machine, key: &Key) -> bool {
     let query = Query::XinfoStream { key: key.clone(), full: None };
@@ -72,6 +133,10 @@ pub(super) fn forget(machine: &mut Machine) {
                 let command = Command::Xcfgset { key: key.clone(), duration_s: Some(seconds), maxsize: None };
                 machine.apply(stamp, &command, false);
             }
+        }
+        for group in stats.groups.iter().filter(|_| planted(Bug::SnapshotWithoutReleased)) {
+            let ids = released(machine, &key, &group.name);
+            machine.apply(stamp, &Command::Xack { key: key.clone(), group: group.name.clone(), ids }, false);
         }
         for group in stats.groups.into_iter().filter(|_| planted(Bug::SnapshotWithoutPending)) {
             let at = GroupStart::Id(group.last_delivered_id);

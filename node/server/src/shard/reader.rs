@@ -74,6 +74,11 @@ impl Reader {
             let Some(request) = hand_back(request) else { continue };
             let mut state = self.core.lock();
             let now_ms = self.core.clock.now_ms().max(state.machine.last_stamp_ms());
+            #[cfg(debug_assertions)]
+            if super::planted::is_hidden(&self.core, &state.machine, &request.query) {
+                finish(&self.core, &mut state, request, weir_stream::Reply::NilBulk);
+                continue;
+            }
             match state.machine.query(now_ms, &request.query) {
                 weir_stream::Answer::Reply(reply) => finish(&self.core, &mut state, request, reply),
                 weir_stream::Answer::Due(keys) => due.push((request, keys)),

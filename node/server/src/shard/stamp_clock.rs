@@ -62,6 +62,12 @@ impl StampClock {
         self.read(false)
     }
 
+    /// The node's own wall clock, for bugs that are planted.
+    #[cfg(debug_assertions)]
+    pub(super) fn wall_ms(&self) -> u64 {
+        self.clock.wall_ms()
+    }
+
     fn read(&self, stamp: bool) -> u64 {
         let mono = self.clock.mono();
         let offset = self.median_offset_ms.load(Ordering::Relaxed);

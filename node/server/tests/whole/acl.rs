@@ -100,7 +100,7 @@ async fn without_login_there_is_little_to_do_and_little_to_send() {
         &server,
         "
         PING => -NOAUTH Authentication required.
-        NOSUCH => -ERR unknown command 'NOSUCH', with args beginning with: *
+        NOSUCH => -ERR unknown command 'NOSUCH'
         HELLO 3 => -NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time
         AUTH wrong => -WRONGPASS invalid username-password pair or user is disabled.
         AUTH pw => OK

@@ -147,7 +147,7 @@ async fn answers_keep_the_order_of_commands_of_every_kind() {
             "1-1",
             "-ERR The ID specified in XADD is equal or smaller than the target stream top item",
             "1",
-            "-ERR unknown command 'NOSUCH', with args beginning with: ",
+            "-ERR unknown command 'NOSUCH'",
             "2-1",
             "x",
             "-ERR Invalid stream ID specified as stream command argument",

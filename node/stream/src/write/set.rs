@@ -7,12 +7,19 @@ use crate::unit::Unit;
 use crate::{Refusal, Reply, Set, SetCondition};
 use bytes::Bytes;
 
+impl SetCondition {
+    /// Whether it looks at the old value.
+    fn compares(&self) -> bool {
+        matches!(self, SetCondition::IfEqual(_) | SetCondition::IfNotEqual(_))
+    }
+}
+
 impl Machine {
     pub(crate) fn set(&mut self, unit: &mut Unit, set: &Set) -> Result<Reply, Refusal> {
         let old = self.keyspace.get(&set.key);
         let old_value = match old.map(|item| &item.value) {
             Some(Value::String(value)) => Some(value.clone()),
-            Some(_) if set.get => return Err(Refusal::wrong_type()),
+            Some(_) if set.get || set.condition.compares() => return Err(Refusal::wrong_type()),
             _ => None,
         };
         let answer = |done: Reply| match &old_value {
@@ -20,10 +27,12 @@ impl Machine {
             Some(value) => Reply::Bulk(value.clone()),
             None => Reply::NilBulk,
         };
-        let wanted = match set.condition {
+        let wanted = match &set.condition {
             SetCondition::Always => true,
             SetCondition::IfAbsent => old.is_none(),
             SetCondition::IfPresent => old.is_some(),
+            SetCondition::IfEqual(value) => old_value.as_ref() == Some(value),
+            SetCondition::IfNotEqual(value) => old_value.as_ref() != Some(value),
         };
         if !wanted {
             return Ok(answer(Reply::NilBulk));

@@ -3,7 +3,7 @@
 use super::xclaim::Claimed;
 use crate::group::Group;
 use crate::machine::Machine;
-use crate::pending::Nack;
+use crate::pending::{Nack, one_more};
 use crate::stream::EntryStore;
 use crate::unit::Unit;
 use crate::{EntryId, Key, Refusal, Reply};
@@ -65,7 +65,7 @@ fn claim_idle(entries: &EntryStore, group: &mut Group, unit: &Unit, consumer: &B
                 vanished.push(id);
                 left -= 1;
             } else if nack.is_idle(now_ms, scan.min_idle_ms) {
-                let deliveries = nack.deliveries.saturating_add(u64::from(!scan.justid));
+                let deliveries = if scan.justid { nack.deliveries } else { one_more(nack.deliveries) };
                 group.set_pending(id, Nack { owner, delivered_ms: now_ms, deliveries });
                 claimed.push(unit, entries, id);
                 left -= 1;

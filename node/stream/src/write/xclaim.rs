@@ -2,7 +2,7 @@
 
 use crate::group::Group;
 use crate::machine::Machine;
-use crate::pending::Nack;
+use crate::pending::{Nack, one_more};
 use crate::stream::EntryStore;
 use crate::unit::Unit;
 use crate::{ClaimTime, Entries, EntryId, Refusal, Reply, Xclaim};
@@ -70,7 +70,8 @@ fn claim_ids(entries: &EntryStore, group: &mut Group, unit: &Unit, claim: &Xclai
         };
         let deliveries = match claim.retry_count {
             Some(count) => count,
-            None => before.saturating_add(u64::from(!claim.justid)),
+            None if claim.justid => before,
+            None => one_more(before),
         };
         group.set_pending(id, Nack { owner, delivered_ms, deliveries });
         claimed.push(unit, entries, id);

@@ -2,13 +2,10 @@
 
 use crate::group::Group;
 use crate::machine::{Machine, int};
-use crate::pending::{NOBODY, Nack};
+use crate::pending::{DELIVERIES_MAX, NOBODY, Nack};
 use crate::stream::EntryStore;
 use crate::unit::Unit;
 use crate::{EntryId, NackMode, Refusal, Reply, Xnack};
-
-/// Deliveries of an entry that no consumer can handle. The most that clients can be told.
-const FATAL: u64 = i64::MAX as u64;
 
 impl Machine {
     pub(crate) fn xnack(&mut self, unit: &mut Unit, nack: &Xnack) -> Result<Reply, Refusal> {
@@ -36,7 +33,7 @@ fn release(entries: &EntryStore, group: &mut Group, nack: &Xnack, id: EntryId) -
         (Some(count), _) => count,
         (None, NackMode::Silent) => before.saturating_sub(1),
         (None, NackMode::Fail) => before,
-        (None, NackMode::Fatal) => FATAL,
+        (None, NackMode::Fatal) => DELIVERIES_MAX,
     };
     group.set_pending(id, Nack { owner: NOBODY, delivered_ms: place, deliveries });
     true

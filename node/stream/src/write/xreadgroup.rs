@@ -3,10 +3,10 @@
 use crate::budget::Budget;
 use crate::group::Group;
 use crate::machine::Machine;
-use crate::pending::Nack;
+use crate::pending::{Nack, one_more};
 use crate::stream::EntryStore;
 use crate::unit::Unit;
-use crate::{Entries, EntryId, GroupReadId, ReadLimits, Refusal, Reply, Xreadgroup};
+use crate::{Entries, EntryId, GroupReadId, Key, ReadLimits, Refusal, Reply, Xreadgroup};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
@@ -24,18 +24,16 @@ impl Machine {
         claim: Option<u64>,
         limits: ReadLimits,
     ) -> Result<Reply, Refusal> {
-        for (key, _) in &read.keys {
-            let stream = self.keyspace.stream(key)?;
-            if !stream.is_some_and(|stream| stream.groups.contains_key(&read.group)) {
-                return Err(Refusal::no_group_to_read(key, &read.group));
-            }
-        }
+        self.have_group(read.keys.iter().map(|(key, _)| key), &read.group)?;
         let mut streams = Vec::new();
         let mut budget = Budget::new(limits);
+        let mut claim = claim;
         for (key, from) in &read.keys {
             if budget.is_spent() {
                 break;
             }
+            // A key whose history is asked for ends the claiming, also of the keys behind it.
+            claim = claim.filter(|_| history_after(*from).is_none());
             if read.woken && self.has_nothing(unit.now_ms, key, &read.group, *from, claim) {
                 continue;
             }
@@ -46,6 +44,21 @@ impl Machine {
             streams.extend(shown.flatten().map(|entries| (key.clone(), entries)));
         }
         Ok(if streams.is_empty() { Reply::NilArray } else { Reply::Streams(streams) })
+    }
+
+    /// Refuses for the first key without the group.
+    pub(crate) fn have_group<'a>(
+        &self,
+        keys: impl Iterator<Item = &'a Key>,
+        group: &[u8],
+    ) -> Result<(), Refusal> {
+        for key in keys {
+            let stream = self.keyspace.stream(key)?;
+            if !stream.is_some_and(|stream| stream.groups.contains_key(group)) {
+                return Err(Refusal::no_group_to_read(key, group));
+            }
+        }
+        Ok(())
     }
 
     fn has_nothing(
@@ -154,12 +167,14 @@ impl Delivery<'_> {
             self.left -= 1;
             budget.spend(entry.as_ref());
             if let (true, Some(entry)) = (self.unit.want_reply, entry) {
-                self.list.push_delivered(id, entry.strings(), nack.idle_ms(now_ms), nack.deliveries);
+                // What was given back counts as delivered at the beginning of time, as in Redis.
+                let idle_ms = nack.idle_ms(now_ms).unwrap_or(now_ms);
+                self.list.push_delivered(id, entry.strings(), Some(idle_ms), nack.deliveries);
             }
             claimed.push((id, nack));
         }
         for (id, nack) in claimed {
-            let deliveries = nack.deliveries.saturating_add(1);
+            let deliveries = one_more(nack.deliveries);
             let nack = Nack { owner: self.owner, delivered_ms: now_ms, deliveries };
             self.gained += u64::from(group.hand_over(id, nack));
             self.any = true;
@@ -226,7 +241,7 @@ fn show_history(
     for (id, nack) in rows {
         let entry = entries.entry(id);
         if entry.is_some() {
-            let deliveries = nack.deliveries.saturating_add(1);
+            let deliveries = one_more(nack.deliveries);
             group.pending.set(id, Nack { delivered_ms: unit.now_ms, deliveries, ..nack });
         }
         match entry {

@@ -47,14 +47,11 @@ impl ModelStream {
         if refs == Refs::Delete {
             self.drop_references(id);
         }
-        match self.entries.contains_key(&id) {
-            false => -1,
-            true if refs == Refs::Acked && self.is_held(id) => 2,
-            true => {
-                self.entries.remove(&id);
-                1
-            }
+        // Held is also what no entry has yet, as in Redis.
+        if refs == Refs::Acked && self.is_held(id) {
+            return 2;
         }
+        if self.entries.remove(&id).is_some() { 1 } else { -1 }
     }
 }
 
@@ -207,7 +204,7 @@ fn apply(model: &mut Model, now_ms: u64, command: &Command, reply: &Reply, lengt
             });
             for id in &claimed {
                 let row = group.pending.get_mut(id).unwrap();
-                *row = (consumer.clone(), now_ms, row.2.saturating_add(u64::from(!justid)));
+                *row = (consumer.clone(), now_ms, if *justid { row.2 } else { one_more(row.2) });
             }
             let shown = show_list(&stream.entries, &claimed, *justid);
             let vanished: Vec<String> = vanished.iter().map(EntryId::to_string).collect();
@@ -261,6 +258,11 @@ impl Budget {
     }
 }
 
+/// What was given up is not counted on.
+fn one_more(deliveries: u64) -> u64 {
+    if deliveries == i64::MAX as u64 { deliveries } else { deliveries.saturating_add(1) }
+}
+
 fn xreadgroup(
     model: &mut Model,
     now_ms: u64,
@@ -275,9 +277,13 @@ fn xreadgroup(
     let mut budget = Budget { limits, entries: 0, bytes: 0 };
     let count = read.count.filter(|count| *count > 0).unwrap_or(u64::MAX) as usize;
     let mut shown = Vec::new();
+    let mut claim = claim;
     for (key, from) in &read.keys {
         if budget.is_spent() {
             break;
+        }
+        if !matches!(from, GroupReadId::New | GroupReadId::After(EntryId::MAX)) {
+            claim = None;
         }
         let stream = model.get_mut(key).unwrap();
         let group = stream.groups.get_mut(&read.group).unwrap();
@@ -298,10 +304,11 @@ fn xreadgroup(
                         break;
                     }
                     let row = group.pending.get_mut(&id).unwrap();
-                    let idle = if owned { (now_ms - delivered).to_string() } else { "-".into() };
+                    // What was given back counts as delivered at the beginning of time.
+                    let idle = if owned { now_ms - delivered } else { now_ms };
                     let fields = &stream.entries[&id];
                     parts.push(format!("{} idle {idle} after {}", show_entry(id, fields), row.2));
-                    *row = (read.consumer.clone(), now_ms, row.2.saturating_add(1));
+                    *row = (read.consumer.clone(), now_ms, one_more(row.2));
                     budget.spend(Some(fields));
                 }
                 for (id, fields) in stream.entries.iter().filter(|(id, _)| **id > cursor) {
@@ -329,7 +336,7 @@ fn xreadgroup(
                     budget.spend(stream.entries.get(id));
                     match stream.entries.get(id) {
                         Some(fields) => {
-                            *row = (row.0.clone(), now_ms, row.2.saturating_add(1));
+                            *row = (row.0.clone(), now_ms, one_more(row.2));
                             parts.push(show_entry(*id, fields));
                         }
                         None => parts.push(format!("{id} gone")),
@@ -367,7 +374,8 @@ fn xclaim(model: &mut Model, now_ms: u64, claim: &Xclaim, reply: &Reply) {
         };
         let count = match claim.retry_count {
             Some(count) => count,
-            None => count.saturating_add(u64::from(!claim.justid)),
+            None if claim.justid => count,
+            None => one_more(count),
         };
         group.pending.insert(*id, (claim.consumer.clone(), at, count));
         claimed.push(*id);

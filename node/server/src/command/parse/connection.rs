@@ -25,7 +25,7 @@ pub(crate) fn reset(_: &[Bytes]) -> Parsed {
 }
 
 pub(crate) fn select(args: &[Bytes]) -> Parsed {
-    match int(&args[1])? {
+    match int32(&args[1])? {
         0 => Ok(Request::Ready(Reply::Ok)),
         _ => Err(Refused::from("ERR SELECT is not allowed in cluster mode")),
     }

@@ -15,7 +15,11 @@ pub(crate) fn create(args: &[Bytes]) -> Parsed {
 
 pub(crate) fn setid(args: &[Bytes]) -> Parsed {
     let options = options(args, false)?;
-    let at = start(&args[4])?;
+    // Unlike CREATE it takes the smallest and the largest id by their signs.
+    let at = match &args[4][..] {
+        b"$" => GroupStart::Last,
+        arg => GroupStart::Id(id_or_bound(arg, 0)?),
+    };
     change(args, GroupChange::SetId { at, entries_read: options.entries_read })
 }
 
@@ -59,6 +63,10 @@ fn options(args: &[Bytes], create: bool) -> Parsed<Options> {
         } else {
             return Err(sub_syntax(args));
         }
+    }
+    let most = if create { 8 } else { 7 };
+    if args.len() > most {
+        return Err(sub_syntax(args));
     }
     Ok(options)
 }

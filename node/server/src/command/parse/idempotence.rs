@@ -85,12 +85,13 @@ pub(crate) fn xcfgset(args: &[Bytes]) -> Parsed {
 
 pub(crate) fn xidmprecord(args: &[Bytes]) -> Parsed {
     let [_, key, producer, iid, entry] = args else { return Err(Refused::from(SYNTAX)) };
+    let id = id(entry)?;
     if producer.is_empty() {
-        return Err(Refused::from("ERR syntax error, XIDMPRECORD requires a non-empty producer ID"));
+        return Err(Refused::from("ERR producer ID must be non-empty"));
     }
     if iid.is_empty() {
-        return Err(Refused::from("ERR syntax error, XIDMPRECORD requires a non-empty idempotent ID"));
+        return Err(Refused::from("ERR idempotent ID must be non-empty"));
     }
     let add = Idempotent { producer: producer.clone(), iid: iid.clone() };
-    Ok(Request::write(Command::Xidmprecord { key: key.clone(), add, id: id(entry)? }))
+    Ok(Request::write(Command::Xidmprecord { key: key.clone(), add, id }))
 }

@@ -121,7 +121,7 @@ pub(crate) fn copy(args: &[Bytes]) -> Parsed {
         match args.get(at + 1) {
             _ if is(option, "REPLACE") => replace = true,
             Some(db) if is(option, "DB") => {
-                if int(db)? != 0 {
+                if int32(db)? != 0 {
                     return Err(Refused::from("ERR DB index is out of range"));
                 }
                 at += 1;
@@ -184,11 +184,12 @@ pub(crate) fn object_help(_: &[Bytes]) -> Parsed {
 }
 
 pub(crate) fn memory_usage(args: &[Bytes]) -> Parsed {
-    match &args[3..] {
-        [] => {}
-        // The estimate looks at everything, so it takes no samples.
-        [word, samples] if is(word, "SAMPLES") && int(samples)? >= 0 => {}
-        _ => return Err(Refused::from(SYNTAX)),
+    for option in args[3..].chunks(2) {
+        match option {
+            // The estimate looks at everything, so it takes no samples.
+            [word, samples] if is(word, "SAMPLES") && int(samples)? >= 0 => {}
+            _ => return Err(Refused::from(SYNTAX)),
+        }
     }
     Ok(Request::read(Query::MemoryUsage { key: args[2].clone() }))
 }

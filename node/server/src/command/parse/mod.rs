@@ -21,6 +21,8 @@ pub(super) mod trims;
 pub(super) mod xadd;
 
 #[cfg(test)]
+mod bad_input;
+#[cfg(test)]
 mod tests;
 
 use super::Request;
@@ -56,8 +58,9 @@ pub(super) fn is(arg: &[u8], word: &str) -> bool {
     arg.eq_ignore_ascii_case(word.as_bytes())
 }
 
+/// As it is shown in an error: up to a byte of zero, as in Redis.
 pub(super) fn text(arg: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(arg)
+    String::from_utf8_lossy(&arg[..arg.iter().position(|byte| *byte == 0).unwrap_or(arg.len())])
 }
 
 pub(super) fn int(arg: &[u8]) -> Parsed<i64> {
@@ -66,6 +69,13 @@ pub(super) fn int(arg: &[u8]) -> Parsed<i64> {
 
 pub(super) fn int_or(arg: &[u8], otherwise: &'static str) -> Parsed<i64> {
     weir_resp::parse_i64(arg).ok_or_else(|| Refused::from(otherwise))
+}
+
+/// An integer of 32 bits.
+pub(super) fn int32(arg: &[u8]) -> Parsed<i32> {
+    i32::try_from(int(arg)?).map_err(|_| {
+        Refused::from("ERR value is out of range, value must between -2147483648 and 2147483647")
+    })
 }
 
 /// An integer of which the negative half means zero.

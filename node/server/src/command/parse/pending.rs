@@ -15,19 +15,20 @@ pub(crate) fn xnack(args: &[Bytes]) -> Parsed {
     let modes = [("SILENT", NackMode::Silent), ("FAIL", NackMode::Fail), ("FATAL", NackMode::Fatal)];
     let mode = modes.into_iter().find(|(word, _)| is(&args[3], word)).map(|(_, mode)| mode);
     let mode = mode.ok_or_else(|| Refused::from("ERR mode must be SILENT, FAIL, or FATAL"))?;
-    if !is(&args[4], "IDS") {
-        return Err(Refused::from("ERR syntax error, expected IDS keyword"));
-    }
-    let count = int(&args[5]).ok().and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0);
-    let count = count.ok_or_else(|| Refused::from("ERR numids must be a positive integer"))?;
-    let ids =
-        args[6..].get(..count).ok_or_else(|| Refused::from("ERR number of IDs doesn't match numids"))?;
-    let ids = ids.iter().map(|arg| id(arg)).collect::<Parsed<_>>()?;
     let (key, group) = (args[1].clone(), args[2].clone());
-    let mut nack = Xnack { key, group, mode, ids, retry_count: None, force: false };
-    let mut at = 6 + count;
+    let mut nack = Xnack { key, group, mode, ids: Vec::new(), retry_count: None, force: false };
+    let mut ids: Option<&[Bytes]> = None;
+    let mut at = 4;
     while let Some(option) = args.get(at) {
         match args.get(at + 1) {
+            Some(count) if is(option, "IDS") => {
+                let count = int(count).ok().and_then(|count| i32::try_from(count).ok());
+                let count = count.and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0);
+                let count = count.ok_or_else(|| Refused::from("ERR numids must be a positive integer"))?;
+                let given = args[at + 2..].get(..count);
+                ids = Some(given.ok_or_else(|| Refused::from("ERR number of IDs doesn't match numids"))?);
+                at += 1 + count;
+            }
             _ if is(option, "FORCE") => nack.force = true,
             Some(count) if is(option, "RETRYCOUNT") => {
                 let count = u64::try_from(int(count)?);
@@ -39,6 +40,8 @@ pub(crate) fn xnack(args: &[Bytes]) -> Parsed {
         }
         at += 1;
     }
+    let ids = ids.ok_or_else(|| Refused::from("ERR syntax error, expected IDS keyword"))?;
+    nack.ids = ids.iter().map(|arg| id(arg)).collect::<Parsed<_>>()?;
     Ok(Request::write(Command::Xnack(nack)))
 }
 
@@ -69,7 +72,7 @@ pub(crate) fn xpending(args: &[Bytes]) -> Parsed {
 pub(crate) fn xclaim(args: &[Bytes]) -> Parsed {
     let min_idle_ms = not_negative(int_or(&args[4], "ERR Invalid min-idle-time argument for XCLAIM")?);
     // Ids run up to the first word that is none; the rest are options.
-    let ids: Vec<EntryId> = args[5..].iter().map_while(|arg| id_or_bound(arg, 0).ok()).collect();
+    let ids: Vec<EntryId> = args[5..].iter().map_while(|arg| id(arg).ok()).collect();
     let mut claim = Xclaim {
         key: args[1].clone(),
         group: args[2].clone(),

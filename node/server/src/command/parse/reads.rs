@@ -73,6 +73,10 @@ fn positive(arg: &[u8], name: &str) -> Parsed<u64> {
     value.ok_or_else(|| Refused::from(format!("ERR {name} must be a positive integer")))
 }
 
+fn max_below_count(options: &Options) -> bool {
+    options.limits.max_count.is_some_and(|max| options.count.is_some_and(|count| max < count))
+}
+
 /// Everything before the keys, and keys with ids.
 fn options(args: &[Bytes], group_read: bool) -> Parsed<(Options, &[Bytes])> {
     let mut options = Options::default();
@@ -105,9 +109,6 @@ fn options(args: &[Bytes], group_read: bool) -> Parsed<(Options, &[Bytes])> {
             at += 2;
         } else if is(arg, "STREAMS") && more > 0 {
             let streams = &args[at + 1..];
-            if options.limits.max_count.is_some_and(|max| options.count.is_some_and(|count| max < count)) {
-                return Err(Refused::from("ERR MAXCOUNT must be greater than or equal to COUNT"));
-            }
             return match (streams.len() % 2, group_read) {
                 (1, false) => Err(Refused::from(
                     "ERR Unbalanced 'xread' list of streams: for each stream key an ID, '+', or '$' must be specified.",
@@ -115,6 +116,9 @@ fn options(args: &[Bytes], group_read: bool) -> Parsed<(Options, &[Bytes])> {
                 (1, true) => Err(Refused::from(
                     "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must be specified.",
                 )),
+                _ if max_below_count(&options) => {
+                    Err(Refused::from("ERR MAXCOUNT must be greater than or equal to COUNT"))
+                }
                 _ => Ok((options, streams)),
             };
         } else if is(arg, "GROUP") && more >= 2 {

@@ -39,7 +39,7 @@ fn options(args: &[Bytes]) -> Parsed<(Refs, &[Bytes])> {
         {
             refs = Some(word);
             at += 1;
-        } else if is(arg, "IDS") && ids.is_none() && at + 1 < args.len() {
+        } else if is(arg, "IDS") && at + 1 < args.len() {
             let count = int(&args[at + 1]).ok().and_then(|count| usize::try_from(count).ok());
             let count = count.filter(|count| *count > 0);
             let count = count.ok_or_else(|| Refused::from("ERR Number of IDs must be a positive integer"))?;
@@ -52,6 +52,6 @@ fn options(args: &[Bytes]) -> Parsed<(Refs, &[Bytes])> {
             return Err(Refused::from(SYNTAX));
         }
     }
-    let ids = ids.ok_or_else(|| Refused::from(SYNTAX))?;
+    let ids = ids.ok_or_else(|| Refused::from("ERR IDS option is required"))?;
     Ok((refs.unwrap_or(Refs::Keep), ids))
 }

@@ -20,8 +20,7 @@ pub(crate) fn time(_: &[Bytes]) -> Parsed {
 }
 
 pub(crate) fn scan(args: &[Bytes]) -> Parsed {
-    let cursor = std::str::from_utf8(&args[1]).ok().and_then(|cursor| cursor.parse().ok());
-    let cursor = cursor.ok_or_else(|| Refused::from("ERR invalid cursor"))?;
+    let cursor = weir_stream::parse_u64(&args[1]).map_err(|_| Refused::from("ERR invalid cursor"))?;
     let mut call = ScanCall { cursor, pattern: None, count: 10, type_name: None };
     for option in args[2..].chunks(2) {
         match option {

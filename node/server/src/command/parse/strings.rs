@@ -18,34 +18,42 @@ pub(crate) fn set(args: &[Bytes]) -> Parsed {
         condition: SetCondition::Always,
         get: false,
     };
-    let mut expire: Option<(&[u8], i64, bool)> = None;
+    let mut expire: Option<Given<'_>> = None;
     let mut at = 3;
     while let Some(option) = args.get(at) {
-        let timed = expire.is_some() || set.keep_ttl;
-        let unit = [("EX", 1000, false), ("PX", 1, false), ("EXAT", 1000, true), ("PXAT", 1, true)]
-            .into_iter()
-            .find(|(word, ..)| is(option, word));
-        match (unit, args.get(at + 1)) {
-            (Some((_, unit_ms, absolute)), Some(value)) if !timed => {
-                expire = Some((value, unit_ms, absolute));
-                at += 1;
-            }
-            _ if is(option, "NX") && set.condition == SetCondition::Always => {
-                set.condition = SetCondition::IfAbsent
-            }
-            _ if is(option, "XX") && set.condition == SetCondition::Always => {
-                set.condition = SetCondition::IfPresent
-            }
-            _ if is(option, "GET") => set.get = true,
-            _ if is(option, "KEEPTTL") && !timed => set.keep_ttl = true,
-            _ => return Err(Refused::from(SYNTAX)),
+        let given = if set.keep_ttl { None } else { end_option(&args[at..], expire.as_ref()) };
+        if let Some(given) = given {
+            expire = Some(given);
+            at += 1;
+        } else if let Some(condition) = condition_option(&args[at..], &set.condition) {
+            at += usize::from(matches!(condition, SetCondition::IfEqual(_) | SetCondition::IfNotEqual(_)));
+            set.condition = condition;
+        } else if is(option, "GET") {
+            set.get = true;
+        } else if is(option, "KEEPTTL") && expire.is_none() {
+            set.keep_ttl = true;
+        } else {
+            return Err(Refused::from(SYNTAX));
         }
         at += 1;
     }
-    if let Some((value, unit_ms, absolute)) = expire {
-        set.expire = Some(time_to_live(value, unit_ms, absolute, "set")?);
+    if let Some(given) = expire {
+        set.expire = Some(given.end("set")?);
     }
     Ok(Request::write(Command::Set(set)))
+}
+
+/// The condition at hand. It may be repeated, but not joined by another.
+fn condition_option(args: &[Bytes], before: &SetCondition) -> Option<SetCondition> {
+    let condition = match (&args[0], args.get(1)) {
+        (word, _) if is(word, "NX") => SetCondition::IfAbsent,
+        (word, _) if is(word, "XX") => SetCondition::IfPresent,
+        (word, Some(value)) if is(word, "IFEQ") => SetCondition::IfEqual(value.clone()),
+        (word, Some(value)) if is(word, "IFNE") => SetCondition::IfNotEqual(value.clone()),
+        _ => return None,
+    };
+    let same = std::mem::discriminant(&condition) == std::mem::discriminant(before);
+    (same || *before == SetCondition::Always).then_some(condition)
 }
 
 pub(crate) fn setnx(args: &[Bytes]) -> Parsed {
@@ -72,6 +80,29 @@ pub(crate) fn getset(args: &[Bytes]) -> Parsed {
     let (key, value) = (args[1].clone(), args[2].clone());
     let condition = SetCondition::Always;
     Ok(Request::write(Command::Set(Set { key, value, expire: None, keep_ttl: false, condition, get: true })))
+}
+
+/// EX, PX, EXAT or PXAT with its value.
+struct Given<'a> {
+    word: &'static str,
+    value: &'a [u8],
+    unit_ms: i64,
+    absolute: bool,
+}
+
+impl Given<'_> {
+    fn end(&self, name: &'static str) -> Parsed<ExpireWhen> {
+        time_to_live(self.value, self.unit_ms, self.absolute, name)
+    }
+}
+
+/// The option at hand if it is one of those. It may be repeated, but not joined by another.
+fn end_option<'a>(args: &'a [Bytes], before: Option<&Given<'a>>) -> Option<Given<'a>> {
+    let units = [("EX", 1000, false), ("PX", 1, false), ("EXAT", 1000, true), ("PXAT", 1, true)];
+    let [option, value, ..] = args else { return None };
+    let (word, unit_ms, absolute) = units.into_iter().find(|(word, ..)| is(option, word))?;
+    let fits = before.is_none_or(|before| before.word == word);
+    fits.then_some(Given { word, value, unit_ms, absolute })
 }
 
 /// A time to live or a deadline above zero.
@@ -151,16 +182,26 @@ pub(crate) fn getdel(args: &[Bytes]) -> Parsed {
 }
 
 pub(crate) fn getex(args: &[Bytes]) -> Parsed {
-    let until = match &args[2..] {
-        [] => return get(args),
-        [word] if is(word, "PERSIST") => KeepUntil::Forever,
-        [word, value] => {
-            let units = [("EX", 1000, false), ("PX", 1, false), ("EXAT", 1000, true), ("PXAT", 1, true)];
-            let unit = units.into_iter().find(|(name, ..)| is(word, name));
-            let (_, unit_ms, absolute) = unit.ok_or_else(|| Refused::from(SYNTAX))?;
-            KeepUntil::Deadline(time_to_live(value, unit_ms, absolute, "getex")?)
+    if args.len() == 2 {
+        return get(args);
+    }
+    let (mut expire, mut forever) = (None, false);
+    let mut at = 2;
+    while let Some(option) = args.get(at) {
+        let given = if forever { None } else { end_option(&args[at..], expire.as_ref()) };
+        if let Some(given) = given {
+            expire = Some(given);
+            at += 1;
+        } else if is(option, "PERSIST") && expire.is_none() {
+            forever = true;
+        } else {
+            return Err(Refused::from(SYNTAX));
         }
-        _ => return Err(Refused::from(SYNTAX)),
+        at += 1;
+    }
+    let until = match expire {
+        Some(given) => KeepUntil::Deadline(given.end("getex")?),
+        None => KeepUntil::Forever,
     };
     edit(args, StringEdit::GetExpire(until))
 }

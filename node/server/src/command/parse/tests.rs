@@ -43,7 +43,7 @@ const SYNTAX: &str = "ERR syntax error";
 
 /// What is wrong, and the text of Redis for it.
 const REFUSED: &[(&str, &str)] = &[
-    ("NOSUCH", "ERR unknown command 'NOSUCH', with args beginning with: "),
+    ("NOSUCH", "ERR unknown command 'NOSUCH'"),
     ("nosuch a bc", "ERR unknown command 'nosuch', with args beginning with: 'a' 'bc' "),
     ("XGROUP", "ERR wrong number of arguments for 'xgroup' command"),
     ("XGROUP CREATE k", "ERR wrong number of arguments for 'xgroup|create' command"),
@@ -109,12 +109,13 @@ const REFUSED: &[(&str, &str)] = &[
     ("XCFGSET k IDMP-DURATION 0", "ERR IDMP-DURATION must be between 1 and 86400 seconds"),
     ("XCFGSET k IDMP-MAXSIZE 4294967297", "ERR IDMP-MAXSIZE must be between 1 and 10000 entries"),
     ("XIDMPRECORD k p i x", ID),
+    ("XIDMPRECORD k '' i 1-1", "ERR producer ID must be non-empty"),
     ("XADD k KEEPREF DELREF 2-1 f v", ID),
     ("XTRIM k MAXLEN 5 ACKED DELREF", SYNTAX),
     ("XDELEX k IDS 1", "ERR wrong number of arguments for 'xdelex' command"),
     ("XDELEX k DELREF IDS 1", "ERR The `numids` parameter must match the number of arguments"),
     ("XDELEX k IDS 1 1-1 2-1", SYNTAX),
-    ("XDELEX k IDS 1 1-1 IDS 1 1-1", SYNTAX),
+    ("XDELEX k IDS 1 1-1 IDS 2 1-1", "ERR The `numids` parameter must match the number of arguments"),
     ("XDELEX k KEEPREF ACKED DELREF", SYNTAX),
     ("XACKDEL k g IDS 99999999999999999999 1-1", "ERR Number of IDs must be a positive integer"),
     ("XNACK k g NOPE IDS 1 1-1", "ERR mode must be SILENT, FAIL, or FATAL"),

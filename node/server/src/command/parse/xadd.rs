@@ -37,7 +37,7 @@ pub(crate) fn xadd(args: &[Bytes]) -> Parsed {
     if fields.is_empty() || fields.len() % 2 == 1 {
         return Err(wrong_arity("xadd"));
     }
-    if id == AddId::Given(EntryId::MIN) {
+    if id == AddId::Given(EntryId::MIN) && idmp.is_none() {
         return Err(Refused::from("ERR The ID specified in XADD must be greater than 0-0"));
     }
     if let Some(idmp) = idmp {

@@ -145,7 +145,7 @@ pub(super) const ROWS: &[Row] = &[
         "1.0.0",
         "O(1)",
         "Sets the string at a key.",
-        "key value [NX|XX] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
+        "key value [NX | XX | IFEQ ifeq-value | IFNE ifne-value] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
     ),
     row("get", 2, READONLY | FAST, ONE, Read, strings::get).doc(
         "string",
