@@ -247,8 +247,8 @@ class Run:
         return "\n".join(lines[-45:]) + f"\n\n{shown(args)}\n  weir:  {ours!r}\n  other: {theirs!r}"
 
 
-def bad_input_examples(ours, theirs):
-    """Those that both know. Every command of the families that the other server shares must have one."""
+def bad_input_examples(ours, theirs, version, valkey):
+    """Those that both know. Valkey 9 has databases in clusters. Every command of the families that the other server shares must have one."""
     import bad_input
     examples = bad_input.lines()
     named = {example[0].lower() for example in examples}
@@ -261,7 +261,8 @@ def bad_input_examples(ours, theirs):
     if without:
         sys.exit(f"differential: bad-input.txt has no example of {', '.join(sorted(without))}")
     known = lambda example: theirs.call("COMMAND", "INFO", example[0])[1][0][0] != "null"
-    return [example for example in examples if known(example)]
+    databases = ("SELECT", "MOVE") if valkey else ()
+    return [example for example in bad_input.lines(version) if known(example) and example[0] not in databases]
 
 
 def shown(args):
@@ -298,7 +299,7 @@ def compare_with(path, options):
     run = Run(ours, theirs, comparison)
     try:
         seed = options.seed
-        examples = bad_input_examples(ours, theirs) if options.bad_input else None
+        examples = bad_input_examples(ours, theirs, since, name == "valkey") if options.bad_input else None
         while examples if options.bad_input else run.done < options.commands:
             sessions += 1
             try:

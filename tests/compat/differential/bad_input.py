@@ -13,8 +13,14 @@ NONSENSE = ["", "x", "-1", "0", "00", "+5", " 1", "1 ", "1.5", "nan", "inf", "0x
 STRINGS, STREAM = ("{d}t", "{d}n"), "{d}s"
 
 
-def lines():
-    return [line.split(" ") for line in EXAMPLES.read_text().splitlines() if line]
+# Words that an older server does not know; of SCAN, how it reads its cursor.
+SINCE = {"SCAN": (8, 10), "KEEPREF": (8, 2), "DELREF": (8, 2), "ACKED": (8, 2), "IFEQ": (8, 4), "CLAIM": (8, 4), "IDMP": (8, 6),
+         "IDMPAUTO": (8, 6), "MAXCOUNT": (8, 10), "MAXSIZE": (8, 10)}
+
+
+def lines(version=(99, 0)):
+    examples = [line.split(" ") for line in EXAMPLES.read_text().splitlines() if line]
+    return [example for example in examples if all(SINCE.get(word, (0, 0)) <= version for word in example)]
 
 
 def spoiled(args):

@@ -11,6 +11,7 @@ GARBAGE = ["", "x", "-1", "0", "1", "9223372036854775807", "9223372036854775808"
            "*", "$", ">", "+", "-", "(", "1-1", "1-", "-1-1", "1-1-1", "0-0", "18446744073709551615-18446744073709551615",
            "18446744073709551616", "\xff\xfe", "NX", "XX", "GET", "EX", "PX", "COUNT", "LIMIT", "MAXLEN", "~", "=", "MINID", "KEEPREF",
            "ACKED", "IDS", "FORCE", "JUSTID", "BLOCK", "STREAMS", "GROUP", "NOACK", "REPLACE", "REF"]
+ENDS = ("SET", "SETEX", "PSETEX", "GETEX", "EXPIRE", "PEXPIRE", "RESTORE")
 MAKES_CONSUMERS = ("XREADGROUP", "XCLAIM", "XAUTOCLAIM")
 FAR = 10_000_000
 
@@ -269,7 +270,9 @@ class Commands:
         key = self.key()
         option = self.maybe(0.4, self.one_of("NX", "XX", "GT", "LT")) + self.maybe(0.05, self.one_of("NX", "XX", "GT", "LT"))
         return list(self.one_of(
-            ("EXPIRE", key, self.one_of(1000, 2000, 5000, -1), *option), ("PEXPIRE", key, self.one_of(1_000_000, 3_000_000), *option),
+            # Never the same twice, or the clocks would decide which is later.
+            ("EXPIRE", key, self.one_of(self.random.randrange(1000, 1_000_000), -1), *option),
+            ("PEXPIRE", key, self.random.randrange(1_000_000, 1_000_000_000), *option),
             ("EXPIREAT", key, self.one_of(32503680000, 32503690000), *option), ("PEXPIREAT", key, self.one_of(32503680000123, 1), *option),
             ("TTL", key), ("PTTL", key), ("EXPIRETIME", key), ("PEXPIRETIME", key), ("PERSIST", key)))
 
@@ -283,7 +286,12 @@ class Commands:
 
     def transaction(self):
         if not self.queueing:
-            return list(self.one_of(("MULTI",), ("MULTI",), ("WATCH", self.key()), ("UNWATCH",), ("EXEC",), ("DISCARD",)))
+            # Watched keys are there: one that was missing, was made and went again counts as unchanged in Weir.
+            key = self.key()
+            self.waiting = [["WATCH", key]] if self.random.random() < 0.2 else []
+            if self.waiting:
+                return ["XGROUP", "CREATE", key, "g", "0", "MKSTREAM"]
+            return list(self.one_of(("MULTI",), ("MULTI",), ("UNWATCH",), ("EXEC",), ("DISCARD",)))
         nested = (("MULTI",), ("WATCH", self.key())) if self.nests else ()
         return list(self.one_of(("EXEC",), ("EXEC",), ("EXEC",), ("DISCARD",), *nested))
 
@@ -300,14 +308,18 @@ class Commands:
         # Other keys would be left behind where nothing looks at them.
         if at == 0 or (isinstance(args[at], str) and args[at].startswith("{d}")):
             return
+        # Nothing may end in the next moment: the two servers would disagree whether it is over.
+        garbage = [word for word in GARBAGE if word != "1"] if args[0] in ENDS else GARBAGE
+        if self.since < (8, 2):
+            garbage = [word for word in garbage if word not in ("KEEPREF", "ACKED")]
         kind = self.random.random()
         if kind < 0.35:
             del args[at]
         elif kind < 0.5:
             args.insert(at, args[at])
         elif kind < 0.8:
-            args[at] = self.random.choice(GARBAGE)
+            args[at] = self.random.choice(garbage)
         elif kind < 0.9:
-            args.append(self.random.choice(GARBAGE))
+            args.append(self.random.choice(garbage))
         elif isinstance(args[at], str):
             args[at] = args[at].swapcase()

@@ -19,6 +19,8 @@ DIFFERENCES = {
     "references": None,
     "restored-activity": None,
     "unknown-command": (8, 10),
+    "broken-exec": (8, 10),
+    "plus-id": (7, 2),
     "unbalanced": (8, 10),
     "new-fields": (8, 8),
     "old-lag": (8, 0),
@@ -59,6 +61,12 @@ class Comparison:
         if reply[0] in "-+":
             if "\ufffd" in reply[1]:
                 self.note("bytes-in-errors")
+            if reply[1].startswith("ERR The + ID is meaningless") and self.version < (7, 2):
+                self.note("plus-id")
+                return ("-", "ERR Invalid stream ID specified as stream command argument")
+            if name == "EXEC" and self.version < (8, 10) and reply[1].startswith(("CROSSSLOT", "EXECABORT")):
+                self.note("broken-exec")
+                return ("-", "EXECABORT")
             if reply[1].startswith("ERR Unbalanced ") and self.version < (8, 10):
                 self.note("unbalanced")
                 return ("-", "ERR Unbalanced")
