@@ -426,6 +426,11 @@ impl Cluster {
         Ok(took)
     }
 
+    /// Ends every node, however it takes it.
+    pub fn end_all(&mut self) {
+        self.nodes.iter_mut().for_each(|node| *node = None);
+    }
+
     /// Lets go of nodes that ended by themselves, so that they can be started again; how each ended.
     ///
     /// # Errors

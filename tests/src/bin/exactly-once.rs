@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use weir_client::{Client, EntryId, Producer};
 use weir_tests::process::{Cluster, ClusterOptions, weir_binary};
@@ -68,10 +69,16 @@ async fn run(arguments: &Arguments) -> Result<()> {
 
     let began = Instant::now();
     let appended = Arc::new(AtomicU64::new(0));
+    // How many appends of each stream may be sent: until the next leader but one has to die, and all after the last.
+    let share = |kills: u64| match kills + 2 {
+        slices if slices > arguments.failovers => each,
+        slices => each * slices / (arguments.failovers + 1),
+    };
+    let (allow, allowed) = watch::channel(share(0));
     let mut producing = Vec::new();
     for n in 0..arguments.streams {
         let producer = client.producer(stream(n)).remember(100, 2000).entries_max(1000).open().await?;
-        producing.push(tokio::spawn(produce(producer, each, appended.clone())));
+        producing.push(tokio::spawn(produce(producer, each, allowed.clone(), appended.clone())));
     }
     let mut longest = Duration::ZERO;
     for kill in 0..arguments.failovers {
@@ -89,6 +96,7 @@ async fn run(arguments: &Arguments) -> Result<()> {
         cluster.kill(leader).await?;
         let gap = gap(&client, &key).await?;
         longest = longest.max(gap);
+        allow.send_replace(share(kill + 1));
         cluster.spawn(leader)?;
         cluster.wait_ready(leader).await?;
         println!(
@@ -119,10 +127,16 @@ async fn run(arguments: &Arguments) -> Result<()> {
 }
 
 /// Appends `0..each`; the ids that were answered.
-async fn produce(producer: Producer, each: u64, appended: Arc<AtomicU64>) -> Result<Vec<EntryId>> {
+async fn produce(
+    producer: Producer,
+    each: u64,
+    mut allowed: watch::Receiver<u64>,
+    appended: Arc<AtomicU64>,
+) -> Result<Vec<EntryId>> {
     let (answers, mut waiting) = tokio::sync::mpsc::unbounded_channel();
     let sending = async {
         for n in 0..each {
+            allowed.wait_for(|&allowed| n < allowed).await?;
             // Waits while too much is on its way.
             let _ = answers.send(producer.send([("n", n.to_string())]).await?);
         }

@@ -34,6 +34,8 @@ pub enum Fault {
     PauseLeader,
     /// SIGSTOP of any node for a moment.
     PauseNode,
+    /// SIGSTOP of all but one, past any lease.
+    PauseMajority,
     /// SIGTERM, exit 0, start, one node after the other.
     RollingRestart,
     /// A leader and the others exchange no packets; clients reach all.
@@ -48,10 +50,14 @@ pub enum Fault {
     LeaderDeaf,
     /// Two sides that only one node in the middle reaches.
     Bridge,
+    /// Of all links, each in one direction, some carry nothing.
+    RandomLinks,
     /// Links go and come.
     Flapping,
     /// A leader is cut off, and while it is a node of the others dies.
     IsolateAndKill,
+    /// A leader is cut off, all lose power, and they come back with the leader still cut off.
+    PowerLossWhileSplit,
     /// A leader is cut off while it is paused, and comes back cut off.
     PauseAndIsolate,
     /// What nodes send each other is late.
@@ -62,6 +68,8 @@ pub enum Fault {
     DiskFull,
     /// The disks of a majority are full.
     DisksFull,
+    /// The disk of a leader is full to the last byte when it is killed and starts again.
+    FullAndKilled,
     /// The wall clock of a node jumps ahead.
     ClockAhead,
     /// The wall clock of a node jumps back.
@@ -92,6 +100,7 @@ impl Fault {
             | Fault::KillAll
             | Fault::PauseLeader
             | Fault::PauseNode
+            | Fault::PauseMajority
             | Fault::RollingRestart => Need::Nothing,
             Fault::PowerLoss
             | Fault::PowerFlickers
@@ -105,7 +114,7 @@ impl Fault {
     /// First words of errors that clients may get beside those of outages.
     pub fn errors(self) -> &'static [&'static str] {
         match self {
-            Fault::DiskFull | Fault::DisksFull => &["OOM"],
+            Fault::DiskFull | Fault::DisksFull | Fault::FullAndKilled => &["OOM"],
             _ => &[],
         }
     }
@@ -158,6 +167,21 @@ pub async fn strike(
         Fault::KillAll | Fault::PowerLoss => process(faults::Fault::KillAll, world, recorder, rng).await?,
         Fault::PauseLeader => process(faults::Fault::PauseLeader, world, recorder, rng).await?,
         Fault::PauseNode => process(faults::Fault::PauseNode, world, recorder, rng).await?,
+        Fault::PauseMajority => {
+            let paused = world.others(&[any]);
+            for &node in &paused {
+                world.cluster.pause(node)?;
+            }
+            let stopped = recorder.now();
+            sleep(long).await;
+            for &node in &paused {
+                recorder.record_outage(node, stopped, recorder.now());
+                world.cluster.resume(node)?;
+                // Not all at once: the first may believe that it still leads.
+                sleep(Duration::from_millis(rng.random_range(0..600))).await;
+            }
+            format!("all but {}", one(any))
+        }
         Fault::RollingRestart => process(faults::Fault::RollingRestart, world, recorder, rng).await?,
         Fault::PowerFlickers => {
             for _ in 0..rng.random_range(1..4) {
@@ -214,6 +238,17 @@ pub async fn strike(
             sleep(long).await;
             format!("over {}", one(any))
         }
+        Fault::RandomLinks => {
+            let mut void = 0;
+            for &node in &all {
+                let cut: Vec<usize> =
+                    world.others(&[node]).into_iter().filter(|_| rng.random_bool(0.4)).collect();
+                world.network()?.link(node, &cut, Link::Void)?;
+                void += cut.len();
+            }
+            sleep(long).await;
+            format!("{void} of {}", all.len() * (all.len() - 1))
+        }
         Fault::Flapping => {
             let leader = world.leader(shard).await?;
             for _ in 0..rng.random_range(3..7) {
@@ -233,6 +268,26 @@ pub async fn strike(
             faults::kill_for(&[victim], moment, &mut world.cluster, recorder).await?;
             sleep(moment).await;
             format!("{}, killed {}", one(leader), one(victim))
+        }
+        Fault::PowerLossWhileSplit => {
+            let leader = world.leader(shard).await?;
+            world.network()?.split(&[leader], &world.others(&[leader]))?;
+            sleep(moment).await;
+            for &node in &all {
+                world.cluster.process(node)?.signal(Signal::Kill)?;
+            }
+            for &node in &all {
+                world.cluster.kill(node).await?;
+            }
+            let from = recorder.now();
+            sleep(Duration::from_millis(100)).await;
+            for &node in &all {
+                recorder.record_outage(node, from, recorder.now());
+                // Who is cut off gets ready only when all is over.
+                world.cluster.spawn(node)?;
+            }
+            sleep(long).await;
+            one(leader)
         }
         Fault::PauseAndIsolate => {
             let leader = world.leader(shard).await?;
@@ -271,6 +326,20 @@ pub async fn strike(
             }
             sleep(long).await;
             format!("all but {}", one(any))
+        }
+        Fault::FullAndKilled => {
+            let leader = world.leader(shard).await?;
+            world.fill_disk(leader, 0)?;
+            sleep(moment).await;
+            world.cluster.process(leader)?.signal(Signal::Kill)?;
+            world.cluster.kill(leader).await?;
+            let from = recorder.now();
+            sleep(Duration::from_millis(100)).await;
+            recorder.record_outage(leader, from, recorder.now());
+            // It may get ready only when there is room again.
+            world.cluster.spawn(leader)?;
+            sleep(long).await;
+            one(leader)
         }
         Fault::ClockAhead | Fault::ClockBack => {
             let sign = if fault == Fault::ClockAhead { 1 } else { -1 };

@@ -45,6 +45,12 @@ pub const ALL: &[Planted] = &[
     Planted { bug: "unordered-apply", faults: &[Fault::KillLeader], caught_by: LOST },
     Planted { bug: "wait-counts-self", faults: &[Fault::KillMajority], caught_by: &["waits_are_honest"] },
     Planted { bug: "vote-in-memory", faults: &[Fault::PowerFlickers], caught_by: &["nodes_come_back"] },
+    Planted { bug: "snapshot-without-pending", faults: &[Fault::PowerLoss], caught_by: LOST },
+    Planted {
+        bug: "purge-too-much",
+        faults: &[Fault::PowerLoss, Fault::IsolateLeader],
+        caught_by: &["nodes_come_back", "adds_are_kept", "nothing_invented"],
+    },
 ];
 
 /// The bug of this name.

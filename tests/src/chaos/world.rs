@@ -54,6 +54,18 @@ pub struct World {
     pub shards: Vec<(u16, u16, String)>,
 }
 
+impl Drop for World {
+    /// Directories on which something is mounted could not be removed.
+    fn drop(&mut self) {
+        self.cluster.end_all();
+        for disk in &self.disks {
+            if let Err(error) = sandbox::run("umount", &["-l", &disk.display().to_string()], "") {
+                eprintln!("chaos: {error:#}");
+            }
+        }
+    }
+}
+
 impl World {
     /// Starts a cluster and waits until every node leads a shard.
     ///
