@@ -60,7 +60,7 @@ async fn run(arguments: &Arguments) -> Result<()> {
     };
     let mut cluster = Cluster::start(options).await?;
     let client = Client::connect(cluster.addresses()).await?;
-    let each = arguments.appends / arguments.streams;
+    let each = arguments.appends.div_ceil(arguments.streams);
     let total = each * arguments.streams;
     println!(
         "{total} appends to {} streams, {} leaders killed meanwhile",
@@ -70,10 +70,9 @@ async fn run(arguments: &Arguments) -> Result<()> {
     let began = Instant::now();
     let appended = Arc::new(AtomicU64::new(0));
     // How many appends of each stream may be sent: until the next leader but one has to die, and all after the last.
-    let share = |kills: u64| match kills + 2 {
-        slices if slices > arguments.failovers => each,
-        slices => each * slices / (arguments.failovers + 1),
-    };
+    // None is at its end while there are leaders to kill.
+    let slices = arguments.failovers + 2;
+    let share = |kills: u64| if kills == arguments.failovers { each } else { each * (kills + 2) / slices };
     let (allow, allowed) = watch::channel(share(0));
     let mut producing = Vec::new();
     for n in 0..arguments.streams {
@@ -82,7 +81,7 @@ async fn run(arguments: &Arguments) -> Result<()> {
     }
     let mut longest = Duration::ZERO;
     for kill in 0..arguments.failovers {
-        let due = total * (kill + 1) / (arguments.failovers + 1);
+        let due = total * (kill + 1) / slices;
         // A producer that failed ends the wait too, and is told of below.
         while appended.load(Ordering::Relaxed) < due && !producing.iter().any(|task| task.is_finished()) {
             sleep(Duration::from_millis(5)).await;
