@@ -108,6 +108,14 @@ impl<'a> Encoder<'a> {
         }
     }
 
+    /// Head of a push of `len` elements; an array in RESP2.
+    pub fn push(&mut self, len: usize) {
+        match self.proto {
+            Proto::Resp2 => self.head(b'*', len),
+            Proto::Resp3 => self.head(b'>', len),
+        }
+    }
+
     /// A finite double; its text as a bulk string in RESP2.
     pub fn double(&mut self, number: f64) {
         let text = number.to_string();

@@ -263,6 +263,25 @@ fn process(node: &Node, page: &mut Page) {
         none,
         m.connections_rejected.get(),
     );
+    page.counter(
+        "weir_pubsub_published_total",
+        "Messages that clients of this node published.",
+        none,
+        m.pubsub_published.get(),
+    );
+    page.counter(
+        "weir_pubsub_dropped_total",
+        "Messages of PUBLISH that another node may not have got.",
+        none,
+        m.pubsub_dropped.get(),
+    );
+    page.counter(
+        "weir_pubsub_disconnected_total",
+        "Subscribers closed at pubsub-output-buffer-limit.",
+        none,
+        m.pubsub_disconnected.get(),
+    );
+    page.gauge("weir_pubsub_clients", "Clients that listen to channels.", none, node.pubsub.clients());
     page.counter("weir_input_bytes_total", "Read from clients.", none, m.input_bytes.get());
     page.counter("weir_output_bytes_total", "Written to clients.", none, m.output_bytes.get());
     page.gauge("weir_held_commands", "Commands that wait for a leader.", none, node.held.commands());

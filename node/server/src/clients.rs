@@ -2,6 +2,7 @@
 
 use crate::acl::directory::Directory;
 use crate::listener::Kind;
+use crate::pubsub::inbox::{Delivery, Inbox};
 use crate::shard::backlog::Backlog;
 use crate::shard::{ShardHandle, Unblock};
 use bytes::Bytes;
@@ -39,6 +40,8 @@ pub struct Client {
     pub since: Duration,
     /// Finished answers that wait to be sent.
     pub backlog: Arc<Backlog>,
+    /// Messages that wait to be sent.
+    pub inbox: Inbox,
     state: Mutex<State>,
     killed: AtomicBool,
     waker: AtomicWaker,
@@ -63,6 +66,8 @@ pub struct State {
     pub queued: Option<usize>,
     /// READONLY.
     pub readonly: bool,
+    /// Channels, patterns and shard channels that it listens to.
+    pub subscriptions: [usize; 3],
     /// The user it runs as.
     pub user: Bytes,
     /// Goes by itself once its answers are sent: not to be closed before.
@@ -74,8 +79,10 @@ pub struct State {
 /// Kinds of connections that CLIENT LIST TYPE tells apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientType {
-    /// Every client.
+    /// Every client that listens to nothing.
     Normal,
+    /// A client that listens to channels.
+    PubSub,
     /// Kinds that do not connect here.
     Other,
 }
@@ -122,6 +129,7 @@ impl Clients {
             kind,
             since: now,
             backlog: Arc::new(backlog),
+            inbox: Inbox::default(),
             state: Mutex::new(State { active: now, proto: 2, command: "NULL", ..State::default() }),
             killed: AtomicBool::new(false),
             waker: AtomicWaker::new(),
@@ -204,15 +212,33 @@ impl Client {
         self.waker.wake();
     }
 
+    /// Gives it a message; false, and it is closed, if more than `max` bytes would wait.
+    pub fn deliver(&self, delivery: Delivery, max: usize) -> bool {
+        let fits = self.inbox.put(delivery, max);
+        match fits {
+            true => self.waker.wake(),
+            false => self.kill(),
+        }
+        fits
+    }
+
     /// Whether it was killed. The connection's task is woken when it is.
     pub fn poll_killed(&self, cx: &mut std::task::Context<'_>) -> bool {
         self.waker.register(cx.waker());
         self.killed.load(Ordering::Acquire)
     }
 
+    /// What CLIENT LIST TYPE calls it.
+    fn client_type(&self) -> ClientType {
+        match self.state.lock().subscriptions {
+            [0, 0, 0] => ClientType::Normal,
+            _ => ClientType::PubSub,
+        }
+    }
+
     fn fits(&self, filter: &ClientFilter, me: u64, now: Duration) -> bool {
         filter.ids.as_ref().is_none_or(|ids| ids.contains(&self.id))
-            && filter.kind.is_none_or(|kind| kind == ClientType::Normal)
+            && filter.kind.is_none_or(|kind| kind == self.client_type())
             && filter.addr.as_ref().is_none_or(|addr| *addr == self.addr.to_string())
             && filter.local_addr.as_ref().is_none_or(|addr| *addr == self.local_addr.to_string())
             && filter.user.as_ref().is_none_or(|user| *user == self.state.lock().user)
@@ -225,9 +251,12 @@ impl Client {
         let state = self.state();
         let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
         let mut flags = String::new();
-        for (set, flag) in
-            [(state.blocked_at.is_some(), 'b'), (state.queued.is_some(), 'x'), (state.readonly, 'r')]
-        {
+        for (set, flag) in [
+            (state.subscriptions != [0; 3], 'P'),
+            (state.blocked_at.is_some(), 'b'),
+            (state.queued.is_some(), 'x'),
+            (state.readonly, 'r'),
+        ] {
             if set {
                 flags.push(flag);
             }
@@ -238,7 +267,7 @@ impl Client {
         let mut line = String::new();
         let _ = writeln!(
             line,
-            "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 multi={} \
+            "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db=0 sub={} psub={} ssub={} multi={} \
              watch=0 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem=0 events=r \
              cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
@@ -247,8 +276,11 @@ impl Client {
             text(&state.name),
             now.saturating_sub(self.since).as_secs(),
             now.saturating_sub(state.active).as_secs(),
+            state.subscriptions[0],
+            state.subscriptions[1],
+            state.subscriptions[2],
             state.queued.map_or(-1, |n| n as i64),
-            self.backlog.bytes(),
+            self.backlog.bytes() + self.inbox.bytes(),
             state.command,
             text(&state.user),
             state.proto,

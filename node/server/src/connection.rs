@@ -14,11 +14,13 @@
 mod dispatch;
 mod in_flight;
 mod rights;
+mod subscriptions;
 
 use crate::command::{error, reply};
 use crate::config::Config;
 use crate::listener::Kind;
 use crate::node::Node;
+use crate::pubsub;
 use crate::session::Session;
 use bytes::BytesMut;
 use dispatch::{Call, Class};
@@ -123,7 +125,7 @@ impl Connection {
             return Poll::Ready(());
         }
         for _ in 0..ROUNDS_MAX {
-            let collected = self.collect_answers(cx);
+            let collected = self.collect_answers(cx) | self.send_messages();
             if self.session.client.backlog.overflowed() {
                 self.warn_of_output(self.session.client.backlog.bytes());
                 return Poll::Ready(());
@@ -133,6 +135,9 @@ impl Connection {
                 Err(_) => return Poll::Ready(()),
             };
             self.recheck_waiting();
+            if !self.may_still_listen() {
+                return Poll::Ready(());
+            }
             let taken = self.take_commands();
             let read = match self.read(cx) {
                 Ok(read) => read,
@@ -200,7 +205,8 @@ impl Connection {
         if about.waits {
             self.stop_waiting();
         }
-        if !about.silent {
+        // Messages are no answers.
+        if !about.silent || matches!(answer, Reply::Many(_)) {
             reply::encode(answer, self.session.proto, &mut self.output);
         }
     }
@@ -395,7 +401,8 @@ impl Connection {
         loop {
             ready!(idle.sleep.as_mut().poll(cx));
             let quiet = self.node.env.clock.mono().saturating_sub(self.session.client.state().active);
-            if self.in_flight.is_empty() && quiet >= idle.limit {
+            let listens = self.session.subscriptions.count(None) > 0;
+            if self.in_flight.is_empty() && !listens && quiet >= idle.limit {
                 return Poll::Ready(());
             }
             let next = idle.limit.saturating_sub(quiet).max(Duration::from_secs(1));
@@ -418,6 +425,7 @@ impl Drop for Connection {
         for _ in self.in_flight.iter().filter(|call| call.about.waits) {
             self.stop_waiting();
         }
+        pubsub::forget(&self.node, &mut self.session);
         self.node.metrics.connections_open.dec();
         self.node.clients.remove(self.session.client.id);
     }

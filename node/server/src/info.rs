@@ -4,6 +4,7 @@
 use crate::cluster::lines;
 use crate::meta::NodeEntry;
 use crate::node::Node;
+use crate::pubsub::hub::SubscriptionKind;
 use bytes::Bytes;
 use std::fmt::Write;
 use std::path::Path;
@@ -81,6 +82,7 @@ fn clients(node: &Node, out: &mut Fields) {
     out.put("cluster_connections", 2 * node.topology.map().nodes.len().saturating_sub(1));
     out.put("maxclients", node.config.maxclients);
     out.put("blocked_clients", parked);
+    out.put("pubsub_clients", node.pubsub.clients());
     out.put("held_commands", node.held.commands());
 }
 
@@ -158,6 +160,10 @@ fn stats(node: &Node, out: &mut Fields) {
     out.put("total_net_input_bytes", metrics.input_bytes.get());
     out.put("total_net_output_bytes", metrics.output_bytes.get());
     out.put("rejected_connections", metrics.connections_rejected.get());
+    out.put("pubsub_channels", node.pubsub.count(SubscriptionKind::Channel));
+    out.put("pubsub_patterns", node.pubsub.count(SubscriptionKind::Pattern));
+    out.put("pubsubshard_channels", node.pubsub.count(SubscriptionKind::ShardChannel));
+    out.put("client_output_buffer_limit_disconnections", metrics.pubsub_disconnected.get());
     out.put("acl_access_denied_auth", metrics.acl_denied_auth.get());
     out.put("acl_access_denied_cmd", metrics.acl_denied_cmd.get());
     out.put("acl_access_denied_key", metrics.acl_denied_key.get());
@@ -256,6 +262,9 @@ fn weir(node: &Node, out: &mut Fields) {
     };
     out.put("wait_counts", wait);
     out.put("clock_offset_ms", node.topology.median_wall_offset_ms());
+    out.put("pubsub_published", node.metrics.pubsub_published.get());
+    out.put("pubsub_dropped", node.metrics.pubsub_dropped.get());
+    out.put("pubsub_peer_bytes", node.pubsub.outbox_bytes());
     out.put("shards_led", node.shards.led().len());
     for shard in node.shards.all() {
         let status = shard.group().status().borrow().clone();

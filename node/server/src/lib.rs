@@ -24,4 +24,5 @@ pub mod info;
 pub mod meta;
 pub mod metrics;
 pub mod node;
+pub mod pubsub;
 pub mod tls;

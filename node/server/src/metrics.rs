@@ -246,6 +246,12 @@ pub struct Metrics {
     pub acl_denied_key: Counter,
     /// Channels refused to a user.
     pub acl_denied_channel: Counter,
+    /// Messages that clients of this node published.
+    pub pubsub_published: Counter,
+    /// Messages that another node may not have got.
+    pub pubsub_dropped: Counter,
+    /// Subscribers closed at `pubsub-output-buffer-limit`.
+    pub pubsub_disconnected: Counter,
     /// Client connections open now.
     pub connections_open: Gauge,
     /// Clients parked in a blocking read now.

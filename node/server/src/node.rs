@@ -6,6 +6,7 @@ use crate::clients::Clients;
 use crate::config::Config;
 use crate::identity::Identity;
 use crate::metrics::Metrics;
+use crate::pubsub::hub::Hub;
 use crate::route::Held;
 use crate::shard::stamp_clock::StampClock;
 use crate::shard::{ShardHandle, ShardId};
@@ -34,6 +35,8 @@ pub struct Node {
     pub shards: Shards,
     /// Its client connections.
     pub clients: Clients,
+    /// Who listens to what on it.
+    pub pubsub: Arc<Hub>,
     /// Its numbers.
     pub metrics: Arc<Metrics>,
     /// Connections to the other nodes.

@@ -17,6 +17,7 @@ use crate::identity::{DataDir, Founding, Identity, Phase, draw_hex};
 use crate::meta::{ClusterMap, MetaMachine};
 use crate::metrics::Metrics;
 use crate::node::{Node, Shards};
+use crate::pubsub::hub::Hub;
 use crate::route::Held;
 use crate::shard::stamp_clock::StampClock;
 use crate::tls::Tls;
@@ -188,6 +189,7 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
         started: env.clock.mono(),
         held: Held::new(config.held_commands_max, config.held_bytes_max),
         clients: crate::clients::Clients::default(),
+        pubsub: Arc::new(Hub::new(env.rng.u64())),
         metrics,
         ready: false.into(),
         env: env.clone(),
@@ -204,6 +206,7 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
         acl_log: AclLog::new(config.acllog_max_len),
         tls: tls.clone(),
     });
+    let _ = desk.node.set(node.clone());
     for handle in node.shards.all() {
         watch::group(&env, stop, handle.group().clone(), "a shard");
         stop.run(&env, "leadership", watch::leadership(node.clone(), handle));

@@ -7,6 +7,7 @@ use crate::command::late::Late;
 use crate::command::table::Row;
 use crate::command::{Control, ReplyMode};
 use crate::metrics::{CommandMetrics, Metrics};
+use crate::pubsub::hub::{SubscriptionKind, Subscriptions};
 use crate::shard::ShardId;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub struct Session {
     pub transaction: Option<Transaction>,
     /// WATCH: keys of one slot, and the versions that they had.
     pub watched: Vec<(Bytes, u64)>,
+    /// What it listens to.
+    pub subscriptions: Subscriptions,
     /// What WAIT has to wait for.
     pub written: Written,
     /// What the connection may do.
@@ -56,6 +59,7 @@ impl Session {
             readonly: false,
             transaction: None,
             watched: Vec::new(),
+            subscriptions: Subscriptions::default(),
             written: Written::default(),
             closing: false,
             reply_mode: ReplyMode::On,
@@ -125,6 +129,14 @@ impl Session {
     pub fn set_readonly(&mut self, readonly: bool) {
         self.readonly = readonly;
         self.client.update(|state| state.readonly = readonly);
+    }
+
+    /// Lets others see how much it listens to.
+    pub fn show_subscriptions(&self) {
+        let count = |topic| self.subscriptions.count(Some(topic));
+        let counts =
+            [SubscriptionKind::Channel, SubscriptionKind::Pattern, SubscriptionKind::ShardChannel].map(count);
+        self.client.update(|state| state.subscriptions = counts);
     }
 
     /// Remembers the versions that WATCH was answered; the answer of anything else stays as it is.

@@ -30,6 +30,10 @@ pub enum Reply {
     Map(Vec<(Reply, Reply)>),
     /// Set in RESP3, array in RESP2.
     Set(Vec<Reply>),
+    /// Push in RESP3, array in RESP2: what was not asked for.
+    Push(Vec<Reply>),
+    /// Several replies, one after the other.
+    Many(Vec<Reply>),
     /// Double in RESP3, its text as bulk string in RESP2.
     Double(f64),
     /// A list of stream entries, packed: an array of `[id, [field, value, ...]]`.

@@ -110,6 +110,34 @@ const tests = {
     assert.equal(await r.xlen(b), 1);
   },
 
+  async "messages reach subscribers, by channel, pattern and shard"(r) {
+    const own = connect({ shardedSubscribers: true });
+    const [channel, shard] = [key("news"), key("shard")];
+    const heard = { message: [], pmessage: [], smessage: [] };
+    own.on("message", (c, text) => heard.message.push([c, text]));
+    own.on("pmessage", (p, c, text) => heard.pmessage.push([p, c, text]));
+    own.on("smessage", (c, text) => heard.smessage.push([c, text]));
+    assert.equal(await own.subscribe(channel), 1);
+    await own.psubscribe(`${channel}*`);
+    await own.ssubscribe(shard);
+    for (let n = 0; n < 50; n++) {
+      await r.publish(channel, n);
+      await r.spublish(shard, n);
+    }
+    const deadline = Date.now() + 10_000;
+    while (Object.values(heard).some((all) => all.length < 50)) {
+      assert.ok(Date.now() < deadline, JSON.stringify(heard));
+      await new Promise((done) => setTimeout(done, 10));
+    }
+    const numbers = [...Array(50).keys()].map(String);
+    // PUBLISH goes to some node each time, and there is an order only on the way from one.
+    const sorted = (all) => all.sort((a, b) => a.at(-1) - b.at(-1));
+    assert.deepEqual(sorted(heard.message), numbers.map((n) => [channel, n]));
+    assert.deepEqual(sorted(heard.pmessage), numbers.map((n) => [`${channel}*`, channel, n]));
+    assert.deepEqual(heard.smessage, numbers.map((n) => [shard, n]));
+    own.disconnect();
+  },
+
   async "replicas serve reads"(r) {
     const k = key("replica");
     const added = [];

@@ -207,6 +207,63 @@ def both_protocols_are_spoken(r):
         own.close()
 
 
+def messages(listener, count, wait=10):
+    """The next messages, confirmations left out."""
+    found, deadline = [], time.time() + wait
+    while len(found) < count:
+        assert time.time() < deadline, found
+        message = listener.get_message(ignore_subscribe_messages=True, timeout=0.2)
+        if message:
+            found.append((message["type"], message["channel"], message["data"]))
+    return found
+
+
+@test
+def messages_reach_subscribers_of_every_node(r):
+    for protocol in (2, 3):
+        channel = f"py:{RUN}:news{protocol}"
+        own = [connect(protocol=protocol) for _ in range(3)]
+        ears = [c.pubsub(node=node) for c, node in zip(own, sorted(r.get_primaries(), key=lambda n: n.name))]
+        for ear in ears:
+            ear.subscribe(channel)
+            ear.psubscribe(f"{channel}*")
+            for wanted in ("subscribe", "psubscribe"):
+                assert ear.get_message(timeout=5)["type"] == wanted
+        for n in range(50):
+            r.publish(channel, n)
+        for ear in ears:
+            got = messages(ear, 100)
+            for kind in ("message", "pmessage"):
+                assert [d for k, _, d in got if k == kind] == [str(n) for n in range(50)], got
+            ear.unsubscribe(channel)
+            ear.punsubscribe(f"{channel}*")
+            ear.close()
+        for c in own:
+            c.close()
+
+
+@test
+def shard_channels_find_their_leader(r):
+    ear = r.pubsub()
+    channels = list(keys_for_every_primary(r).values())
+    for channel in channels:
+        ear.ssubscribe(channel)
+    for channel in channels:
+        deadline = time.time() + 10
+        while r.spublish(channel, f"to {channel}") != 1:
+            assert time.time() < deadline, channel
+    got, deadline = set(), time.time() + 10
+    while len(got) < len(channels):
+        assert time.time() < deadline, got
+        message = ear.get_sharded_message(ignore_subscribe_messages=True, timeout=0.1)
+        if message:
+            assert message["type"] == "smessage" and message["data"] == f"to {message['channel']}", message
+            got.add(message["channel"])
+    for channel in channels:
+        ear.sunsubscribe(channel)
+    ear.close()
+
+
 def main():
     r = connect()
     failed = 0

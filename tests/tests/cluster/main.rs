@@ -13,6 +13,7 @@ mod idempotence;
 mod life;
 mod persistence;
 mod protocol;
+mod pubsub;
 mod replication;
 mod scan;
 mod stories;

@@ -66,6 +66,11 @@ impl Checked {
         self.may_all
     }
 
+    /// Whether it may hear a channel, or subscribe to a pattern.
+    pub fn may_hear(&self, name: &[u8], is_pattern: bool) -> bool {
+        self.selectors.iter().any(|selector| selector.all_channels || selector.may_hear(name, is_pattern))
+    }
+
     /// Whether it may run this call.
     ///
     /// # Errors
@@ -131,7 +136,7 @@ impl Worked {
         if !row.is(NO_AUTH) && !self.may_run(row, args) {
             return Err(Denied::Command);
         }
-        if !self.all_keys {
+        if !self.all_keys && row.has_keys() {
             for (ordinal, at) in row.key_positions(args).enumerate() {
                 if !self.may_touch(&args[at], need(row, args, ordinal)) {
                     return Err(Denied::Key(at));

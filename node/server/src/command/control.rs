@@ -8,6 +8,7 @@ use crate::config::Durability;
 use crate::info;
 use crate::listener::Kind;
 use crate::node::Node;
+use crate::pubsub;
 use crate::route::{NO_LEADER, Redirect};
 use crate::session::{Session, Written};
 use crate::shard::{Answer, ReadMode, ShardHandle, Unblock};
@@ -31,6 +32,7 @@ pub(crate) fn now(node: &Arc<Node>, session: &mut Session, call: Control) -> Res
             Reply::Ok
         }
         Control::Reset => {
+            pubsub::forget(node, session);
             session.reset(&node.acl);
             Reply::Simple("RESET")
         }

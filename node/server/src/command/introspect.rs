@@ -68,7 +68,7 @@ pub(super) fn get_keys(args: &[Bytes], with_flags: bool) -> Parsed<Reply> {
     if !row.subs.is_empty() && args.len() > 1 {
         row = table::find_sub(row, &args[1]).ok_or_else(invalid)?;
     }
-    if row.keys == Keys::None {
+    if !row.has_keys() {
         return Err(Refused::from("ERR The command has no key arguments"));
     }
     if !row.arity_fits(args.len()) {
@@ -155,6 +155,7 @@ fn key_flags(row: &Row) -> Vec<&'static str> {
         KeyUse::Update => vec!["RW", "UPDATE"],
         KeyUse::Delete => vec!["RW", "DELETE"],
         KeyUse::Overwrite => vec!["OW", "UPDATE"],
+        KeyUse::Channel => vec!["not_key"],
     }
 }
 

@@ -9,6 +9,7 @@ pub mod glob;
 pub mod introspect;
 pub mod late;
 pub mod parse;
+pub mod pubsub;
 pub mod reply;
 pub mod scan;
 pub mod syntax;
@@ -78,6 +79,8 @@ pub enum Control {
     },
     /// ACL.
     Acl(acl::AclCall),
+    /// PUBLISH, SUBSCRIBE and their like.
+    PubSub(pubsub::PubSubCall),
     /// CLIENT.
     Client(ClientCall),
     /// READONLY and READWRITE.
@@ -136,6 +139,9 @@ impl Control {
         if let Control::Acl(call) = self {
             return !call.changes();
         }
+        if let Control::PubSub(call) = self {
+            return !matches!(call, pubsub::PubSubCall::Subscribe(..) | pubsub::PubSubCall::Unsubscribe(..));
+        }
         !matches!(
             self,
             Control::Cluster(_)
@@ -157,6 +163,7 @@ impl Control {
         matches!(
             self,
             Control::Info(_)
+                | Control::PubSub(_)
                 | Control::Cluster(_)
                 | Control::DbSize
                 | Control::Scan(_)

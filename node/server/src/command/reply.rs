@@ -28,6 +28,11 @@ fn write(reply: &Reply, to: &mut Encoder<'_>) {
             to.set(items.len());
             items.iter().for_each(|item| write(item, to));
         }
+        Reply::Push(items) => {
+            to.push(items.len());
+            items.iter().for_each(|item| write(item, to));
+        }
+        Reply::Many(replies) => replies.iter().for_each(|reply| write(reply, to)),
         Reply::Double(number) => to.double(*number),
         Reply::Map(pairs) => {
             to.map(pairs.len());

@@ -6,6 +6,7 @@
 mod acl;
 mod connections;
 mod keys;
+mod pubsub;
 mod server;
 mod streams;
 
@@ -47,8 +48,11 @@ pub const DANGEROUS: Flags = 1 << 12;
 /// Not shown in `COMMAND`: answered by the shard's leader even on a `READONLY` connection.
 pub const LEADER_ONLY: Flags = 1 << 13;
 
+/// Publishes or subscribes.
+pub const PUBSUB: Flags = 1 << 14;
+
 /// Names of the shown flags, in bit order.
-pub const FLAG_NAMES: [(Flags, &str); 12] = [
+pub const FLAG_NAMES: [(Flags, &str); 13] = [
     (WRITE, "write"),
     (READONLY, "readonly"),
     (DENYOOM, "denyoom"),
@@ -56,6 +60,7 @@ pub const FLAG_NAMES: [(Flags, &str); 12] = [
     (BLOCKING, "blocking"),
     (MOVABLEKEYS, "movablekeys"),
     (ADMIN, "admin"),
+    (PUBSUB, "pubsub"),
     (NOSCRIPT, "noscript"),
     (LOADING, "loading"),
     (STALE, "stale"),
@@ -105,6 +110,8 @@ pub enum KeyUse {
     Delete,
     /// Replaces it.
     Overwrite,
+    /// Nothing: it is the name of a shard channel, routed like a key.
+    Channel,
 }
 
 /// Turns arguments (the name is the first) into a request.
@@ -212,6 +219,11 @@ impl Row {
         self.name.split_once('|').map_or(self.name, |(_, sub)| sub)
     }
 
+    /// Whether keys stand in its arguments, and not shard channels.
+    pub fn has_keys(&self) -> bool {
+        self.keys != Keys::None && self.key_use != KeyUse::Channel
+    }
+
     /// Positions of the keys in `args`. Nothing if the arguments make no sense; parsing then says why.
     pub fn key_positions(&self, args: &[Bytes]) -> KeyPositions {
         let none = KeyPositions { next: 0, end: 0, step: 1 };
@@ -275,6 +287,7 @@ impl Row {
         add(!self.is(FAST), "@slow");
         add(self.is(BLOCKING), "@blocking");
         add(self.is(ADMIN) || self.is(DANGEROUS), "@dangerous");
+        add(self.is(PUBSUB), "@pubsub");
         add(self.group == "connection", "@connection");
         add(self.group == "transactions", "@transaction");
         all
@@ -303,10 +316,11 @@ impl Iterator for KeyPositions {
 
 /// All commands, by name.
 static SORTED: LazyLock<Vec<&'static Row>> = LazyLock::new(|| {
-    let mut rows: Vec<&'static Row> = [streams::ROWS, keys::ROWS, connections::ROWS, server::ROWS, acl::ROWS]
-        .into_iter()
-        .flatten()
-        .collect();
+    let mut rows: Vec<&'static Row> =
+        [streams::ROWS, keys::ROWS, connections::ROWS, pubsub::ROWS, server::ROWS, acl::ROWS]
+            .into_iter()
+            .flatten()
+            .collect();
     rows.sort_by_key(|row| row.name);
     rows
 });

@@ -5,6 +5,7 @@ use super::in_flight::{About, Done, Finish, InFlight, Job, Place, Stage, merged,
 use crate::command::acl::AclCall;
 use crate::command::late::Late;
 use crate::command::parse::Refused;
+use crate::command::pubsub::PubSubCall;
 use crate::command::table::{self, DENYOOM, Keys, LEADER_ONLY, Row};
 use crate::command::{Block, ClientCall, Control, ReplyMode, Request, control, error, parse_as};
 use crate::info;
@@ -115,6 +116,12 @@ impl Connection {
                 return Err(redirected(&redirect, &self.session.client));
             }
         };
+        if let Err(refused) = self.may_while_listening(row) {
+            if let Some(transaction) = &mut self.session.transaction {
+                transaction.broken = true;
+            }
+            return Err(refused);
+        }
         let bytes = args.iter().map(Bytes::len).sum();
         let runs_at_once = matches!(row.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset");
         if self.session.transaction.is_some() && !runs_at_once {
@@ -268,6 +275,10 @@ impl Connection {
                 self.answer(row.name, reply);
             }
             Request::Control(Control::Exec) => self.exec(row),
+            Request::Control(Control::PubSub(call)) => self.pubsub(row, call, slot),
+            Request::Control(Control::Ping(text)) if let Some(pong) = self.pong(text.as_ref()) => {
+                self.answer(row.name, pong)
+            }
             Request::Control(Control::Client(ClientCall::Reply(mode))) => {
                 self.session.takes_silence();
                 self.session.set_reply_mode(mode);
@@ -332,6 +343,10 @@ impl Connection {
                     Place::Late(late)
                 }
                 Queued::Ready(reply) => Place::Known(reply),
+                Queued::Control(Control::PubSub(PubSubCall::Publish(message))) => self.publish_after(message),
+                Queued::Control(Control::PubSub(PubSubCall::Tell(question))) => {
+                    Place::Known(question.answer(&self.node.pubsub))
+                }
                 Queued::Control(call) => Place::Known(self.control_in_transaction(call)),
             });
         }

@@ -67,6 +67,8 @@ pub(super) enum Finish {
 pub(super) enum Place {
     /// It is the next one of the log entry.
     Logged,
+    /// It is made once the log entry is applied, if it is.
+    Then(Box<dyn FnOnce() -> Reply + Send>),
     /// It was known before.
     Known(Reply),
     /// A refusal, unless the look that is next in the log entry found another reason.
@@ -221,6 +223,11 @@ fn settle(answer: Answer, shard: ShardId, slot: Slot, writes: bool) -> Result<Do
 }
 
 impl InFlight {
+    /// Whether its answer only waits to be sent.
+    pub(super) fn is_ready(&self) -> bool {
+        matches!(self.stage, Stage::Ready(_))
+    }
+
     /// Whether it left the order in which it was submitted.
     pub(super) fn is_being_sent_again(&self) -> bool {
         matches!(self.stage, Stage::Task(_))
@@ -288,6 +295,7 @@ pub(super) fn merged(places: Vec<Place>, reply: Reply) -> Reply {
             let mut next = || answers.next().unwrap_or(Reply::NilBulk);
             let all = places.into_iter().map(|place| match place {
                 Place::Known(reply) => reply,
+                Place::Then(then) => then(),
                 Place::Logged => next(),
                 Place::Late(late) => late.answer(next()),
             });

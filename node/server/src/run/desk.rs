@@ -2,6 +2,7 @@
 
 use crate::meta::MetaCommand;
 use crate::node::Node;
+use crate::pubsub::{self, KIND_PUBLISH};
 use crate::topology::Topology;
 use crate::{announce, bootstrap};
 use bytes::Bytes;
@@ -95,12 +96,14 @@ pub(super) struct Desk {
     introduction: bootstrap::Introduction,
     pub(super) topology: OnceLock<Topology>,
     pub(super) meta: OnceLock<Group>,
+    /// Once clients are let in.
+    pub(super) node: OnceLock<Arc<Node>>,
 }
 
 impl Desk {
     pub(super) fn new(env: &Env, introduction: &bootstrap::Introduction) -> Self {
-        let (topology, meta) = (OnceLock::new(), OnceLock::new());
-        Desk { env: env.clone(), introduction: introduction.clone(), topology, meta }
+        let (topology, meta, node) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Desk { env: env.clone(), introduction: introduction.clone(), topology, meta, node }
     }
 
     async fn change_map(&self, payload: Bytes) -> Result<Bytes, String> {
@@ -129,7 +132,12 @@ impl PeerHandler for Desk {
             }
             (KIND_CHANGE_MAP, _) if from.verified => self.change_map(payload).await,
             (KIND_HAS_MAP, Some(topology)) if from.verified => has_map(topology, &payload).await,
-            (announce::KIND_ANNOUNCE | KIND_CHANGE_MAP | KIND_HAS_MAP, _) => {
+            (KIND_PUBLISH, _) if from.verified => match self.node.get() {
+                Some(node) => pubsub::receive(node, from.node, payload).map(|()| Bytes::new()),
+                // Nobody listens yet.
+                None => Ok(Bytes::new()),
+            },
+            (announce::KIND_ANNOUNCE | KIND_CHANGE_MAP | KIND_HAS_MAP | KIND_PUBLISH, _) => {
                 Err("not a member of this cluster yet".to_owned())
             }
             (other, _) => Err(format!("unknown call {other}: a newer version of weir?")),

@@ -119,7 +119,9 @@ fn bytes_of(reply: &Reply) -> usize {
     match reply {
         Reply::Bulk(bytes) => bytes.len(),
         Reply::Dump(dump) => dump.size_hint(),
-        Reply::Array(replies) => replies.iter().map(|reply| 16 + bytes_of(reply)).sum(),
+        Reply::Array(replies) | Reply::Push(replies) | Reply::Many(replies) => {
+            replies.iter().map(|reply| 16 + bytes_of(reply)).sum()
+        }
         Reply::Map(pairs) => pairs.iter().map(|(key, value)| 32 + bytes_of(key) + bytes_of(value)).sum(),
         Reply::Entries(entries) => entries.packed_len(),
         Reply::Streams(streams) => {

@@ -1,20 +1,6 @@
 //! Users and their rights on one whole node: texts and shapes as a Redis 8.10 answers them.
 
-use crate::connection::Server;
-
-/// Lines `COMMAND => REPLY` on one connection; `*` at the end of a reply stands for the rest.
-async fn script(server: &Server, lines: &str) {
-    let mut c = server.connect().await;
-    for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        let (command, wanted) = line.split_once(" => ").expect("COMMAND => REPLY");
-        let got = c.ask(command.trim()).await;
-        let fits = match wanted.strip_suffix('*') {
-            Some(start) => got.starts_with(start),
-            None => got == wanted,
-        };
-        assert!(fits, "{command}\n  wanted {wanted}\n  got    {got}");
-    }
-}
+use crate::connection::{Server, script};
 
 #[tokio::test]
 async fn logging_in_and_being_refused() {

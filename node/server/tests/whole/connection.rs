@@ -117,6 +117,20 @@ impl Client {
     }
 }
 
+/// Lines `COMMAND => REPLY` on one connection; `*` at the end of a reply stands for the rest.
+pub(crate) async fn script(server: &Server, lines: &str) {
+    let mut c = server.connect().await;
+    for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (command, wanted) = line.split_once(" => ").expect("COMMAND => REPLY");
+        let got = c.ask(command.trim()).await;
+        let fits = match wanted.strip_suffix('*') {
+            Some(start) => got.starts_with(start),
+            None => got == wanted,
+        };
+        assert!(fits, "{command}\n  wanted {wanted}\n  got    {got}");
+    }
+}
+
 /// A reply on one line: `-error`, `[a b]`, `{a: b}`, `nil`.
 fn show(value: &Value) -> String {
     let list = |items: &[Value]| items.iter().map(show).collect::<Vec<_>>().join(" ");

@@ -3,4 +3,5 @@
 mod acl;
 mod connection;
 mod founding;
+mod pubsub;
 mod waits;

@@ -68,7 +68,9 @@ pub(crate) fn show(reply: &Reply) -> String {
         Reply::Id(id) => id.to_string(),
         Reply::NilBulk => "nil".into(),
         Reply::NilArray => "nil-array".into(),
-        Reply::Array(replies) | Reply::Set(replies) => format!("[{}]", all(replies)),
+        Reply::Array(replies) | Reply::Set(replies) | Reply::Push(replies) | Reply::Many(replies) => {
+            format!("[{}]", all(replies))
+        }
         Reply::Double(number) => number.to_string(),
         Reply::Map(pairs) => {
             let pair = |(key, value): &(Reply, Reply)| format!("{}={}", show(key), show(value));

@@ -93,9 +93,8 @@ pub(crate) fn list(args: &[Bytes]) -> Parsed {
 fn client_type(arg: &[u8]) -> Parsed<ClientType> {
     match arg {
         _ if is(arg, "NORMAL") => Ok(ClientType::Normal),
-        _ if ["MASTER", "REPLICA", "SLAVE", "PUBSUB"].iter().any(|word| is(arg, word)) => {
-            Ok(ClientType::Other)
-        }
+        _ if is(arg, "PUBSUB") => Ok(ClientType::PubSub),
+        _ if ["MASTER", "REPLICA", "SLAVE"].iter().any(|word| is(arg, word)) => Ok(ClientType::Other),
         _ => Err(Refused::from(format!("ERR Unknown client type '{}'", text(arg)))),
     }
 }

@@ -11,6 +11,7 @@ pub(super) mod idempotence;
 pub(super) mod info;
 pub(super) mod keys;
 pub(super) mod pending;
+pub(super) mod pubsub;
 pub(super) mod ranges;
 pub(super) mod reads;
 pub(super) mod refs;

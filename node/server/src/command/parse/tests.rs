@@ -1,6 +1,6 @@
 //! Lines as a client types them, and what becomes of them.
 
-use crate::command::table::{self, Keys};
+use crate::command::table;
 use crate::command::{Block, Request, parse};
 use bytes::Bytes;
 use std::time::Duration;
@@ -466,7 +466,7 @@ fn every_row_is_documented_and_consistent() {
         assert!(!row.summary.is_empty() && !row.since.is_empty() && !row.group.is_empty(), "{name}");
         assert!(!row.complexity.is_empty(), "{name}");
         assert!(row.parse.is_some() != (row.subs.len() > 1 && name != "command"), "{name}");
-        assert_eq!(row.keys != Keys::None, row.syntax.split([' ', '[']).any(|w| w == "key"), "{name}");
+        assert_eq!(row.has_keys(), row.syntax.split([' ', '[']).any(|w| w == "key"), "{name}");
         assert!(!(row.is(table::WRITE) && row.is(table::READONLY)), "{name}");
         for sub in row.subs {
             assert_eq!(sub.name.split_once('|').map(|(head, _)| head), Some(name), "{}", sub.name);
