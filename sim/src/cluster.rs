@@ -11,7 +11,7 @@ use weir_raft::NodeId;
 use weir_server::{
     config::{Config, Sources},
     node::Node,
-    shard::ShardId,
+    shard::{ShardHandle, ShardId},
 };
 use weir_tests::check::Violation;
 
@@ -40,8 +40,8 @@ pub(crate) const PORT: u16 = 7001;
 const WATCH_EVERY: Duration = Duration::from_millis(4);
 /// How often points of progress and bounds are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How often the states of the replicas are compared while things go on. States that differ go on differing, and a hash
-/// of all there is costs more than all else: seldom is enough.
+/// How often the states of a shard's replicas are compared while things go on. States that differ go on differing, and
+/// a hash of all there is costs more than all else: seldom is enough.
 const COMPARE_EVERY: Duration = Duration::from_millis(500);
 
 /// Which shard's leadership is to be handed to which node.
@@ -69,9 +69,10 @@ pub(crate) struct Cluster {
     service: Option<Service>,
     /// Who was last seen leading each group.
     leading: BTreeMap<u32, (u64, u64)>,
-    /// What each replica had applied when it was last compared.
-    compared: BTreeMap<(usize, u32), u64>,
-    compared_at: Duration,
+    /// What each replica had applied when its state was last hashed.
+    hashed: BTreeMap<(usize, u32), u64>,
+    /// When two replicas of each shard were last compared.
+    compared_at: BTreeMap<u32, Duration>,
     watched_at: Duration,
     looked_at: Duration,
 }
@@ -118,8 +119,8 @@ impl Cluster {
             syncs_always: plan.settings.iter().all(|(name, _)| name != "durability"),
             service: None,
             leading: BTreeMap::new(),
-            compared: BTreeMap::new(),
-            compared_at: Duration::ZERO,
+            hashed: BTreeMap::new(),
+            compared_at: BTreeMap::new(),
             watched_at: Duration::ZERO,
             looked_at: Duration::ZERO,
         }
@@ -151,10 +152,8 @@ impl Cluster {
             self.looked_at = self.world.now();
             self.watch_marks().map_err(|text| self.violation(watermarks_keep_order::NAME, text))?;
             self.watch_bounds().map_err(|text| self.violation(bounds_are_kept::NAME, text))?;
-        }
-        if self.world.now() >= self.compared_at + COMPARE_EVERY {
-            self.compared_at = self.world.now();
-            self.compare_states().map_err(|text| self.violation(equal_state_at_equal_index::NAME, text))?;
+            self.compare_those_at_one_index()
+                .map_err(|text| self.violation(equal_state_at_equal_index::NAME, text))?;
         }
         Ok(ends)
     }
@@ -309,17 +308,42 @@ impl Cluster {
         for index in 0..self.windows.len() {
             let Some(node) = self.node(index) else { continue };
             for replica in node.shards.all() {
-                let (shard, applied) = (replica.id().0, replica.applied());
-                if self.compared.insert((index, shard), applied) == Some(applied) {
-                    continue;
-                }
-                // The index is published after the state has changed, on one thread: they belong together.
-                let hash = replica.machine(|machine| machine.state_hash());
-                let name = &self.world.nodes[index].name;
-                self.states.saw(shard, applied, hash, name)?;
+                self.hash(index, &replica)?;
             }
         }
         Ok(())
+    }
+
+    /// Compares replicas of each shard as soon as some are at one index, if that was long ago.
+    fn compare_those_at_one_index(&mut self) -> Result<(), String> {
+        let now = self.world.now();
+        let mut places: BTreeMap<(u32, u64), Vec<(usize, ShardHandle)>> = BTreeMap::new();
+        for index in 0..self.windows.len() {
+            let Some(node) = self.node(index) else { continue };
+            for replica in node.shards.all() {
+                let shard = replica.id().0;
+                if self.compared_at.get(&shard).is_none_or(|at| now >= *at + COMPARE_EVERY) {
+                    places.entry((shard, replica.applied())).or_default().push((index, replica));
+                }
+            }
+        }
+        for ((shard, _), replicas) in places.into_iter().filter(|(_, replicas)| replicas.len() > 1) {
+            self.compared_at.insert(shard, now);
+            for (index, replica) in replicas {
+                self.hash(index, &replica)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hash(&mut self, index: usize, replica: &ShardHandle) -> Result<(), String> {
+        let (shard, applied) = (replica.id().0, replica.applied());
+        if self.hashed.insert((index, shard), applied) == Some(applied) {
+            return Ok(());
+        }
+        // The index is published after the state has changed, on one thread: they belong together.
+        let hash = replica.machine(|machine| machine.state_hash());
+        self.states.saw(shard, applied, hash, &self.world.nodes[index].name)
     }
 
     /// Slots that the leaders' states own.

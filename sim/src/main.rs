@@ -58,6 +58,10 @@ use crate::{
     scenarios::{Options, Scenario, Verdict},
 };
 
+/// As the server's: a run spends a good part of its time in the allocator.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Simulated Weir clusters: run a seed, explore many, cut a failure down, prove that seeds repeat.
 #[derive(Parser)]
 #[command(name = "weir-sim", version)]

@@ -291,7 +291,7 @@ fn process(node: &Node, page: &mut Page) {
         none,
         m.cluster_down.get(),
     );
-    let offset = node.topology.median_wall_offset_ms();
+    let offset = node.stamp_clock.median_offset_ms();
     page.gauge("weir_clock_offset_ms", "Median clock of the cluster minus this node's.", none, offset);
     for (kind, count) in m.errors() {
         page.counter("weir_error_replies_total", "Error replies by first word.", &[("kind", &kind)], count);

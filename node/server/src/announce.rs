@@ -3,6 +3,7 @@
 
 use crate::node::Node;
 use crate::shard::ShardId;
+use crate::shard::stamp_clock::{Reading, StampClock};
 use crate::topology::{Leadership, Topology};
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -22,7 +23,7 @@ const RETRY: Duration = Duration::from_millis(200);
 /// Changes closer together than this go out as one announcement.
 const GATHER: Duration = Duration::from_millis(5);
 /// Longest round trip that is taken for a measurement of the peer's clock.
-const ROUND_TRIP_MS_MAX: i64 = 100;
+const ROUND_TRIP_MS_MAX: u64 = 100;
 const CALL_TIMEOUT: Duration = Duration::from_millis(700);
 
 /// What a node says.
@@ -67,20 +68,29 @@ impl Announcement {
 ///
 /// # Errors
 /// The bytes are no announcement.
-pub fn answer(env: &Env, topology: &Topology, from: NodeId, payload: &[u8]) -> Result<Bytes, String> {
+pub fn answer(
+    env: &Env,
+    topology: &Topology,
+    clock: Option<&StampClock>,
+    from: NodeId,
+    payload: &[u8],
+) -> Result<Bytes, String> {
     let said: Announcement = postcard::from_bytes(payload).map_err(|e| format!("bad announcement: {e}"))?;
-    topology.heard_from(from, None);
+    topology.heard_from(from);
+    if let Some(clock) = clock {
+        clock.heard(from, Reading::AtLeast(said.wall_ms));
+    }
     said.learn(topology, from);
     Ok(Announcement::of(env, topology).encode())
 }
 
-/// Announces until the node stops. Also keeps the stamp clock's idea of the cluster's median time.
+/// Announces until the node stops. Also tells the stamp clock what the peers' clocks show.
 pub async fn run(node: Arc<Node>) {
     let mut changed = node.topology.changed();
     loop {
         changed.borrow_and_update();
         let all_answered = round(&node).await;
-        node.stamp_clock.set_median_offset_ms(node.topology.median_wall_offset_ms());
+        node.stamp_clock.everybody_asked();
         let pause = if all_answered { EVERY } else { RETRY };
         if let Ok(Ok(())) = timeout(pause, changed.changed()).await {
             sleep(GATHER).await;
@@ -103,11 +113,16 @@ async fn tell(node: &Node, to: NodeId, payload: Bytes) -> bool {
         node.topology.missed(to);
         return false;
     };
-    let round_trip_ms = (node.env.clock.mono() - sent).as_millis() as i64;
-    let offset = said.wall_ms as i64 + round_trip_ms / 2 - node.env.clock.wall_ms() as i64;
+    let round_trip_ms = (node.env.clock.mono() - sent).as_millis() as u64;
     // The peer's clock was read somewhere within the round trip: a slow one says little.
-    let sharp = round_trip_ms <= ROUND_TRIP_MS_MAX;
-    node.topology.heard_from(to, sharp.then_some(offset));
+    node.stamp_clock.heard(
+        to,
+        match round_trip_ms {
+            0..=ROUND_TRIP_MS_MAX => Reading::Measured(said.wall_ms + round_trip_ms / 2),
+            _ => Reading::AtLeast(said.wall_ms),
+        },
+    );
+    node.topology.heard_from(to);
     said.learn(&node.topology, to);
     true
 }

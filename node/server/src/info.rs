@@ -261,7 +261,7 @@ fn weir(node: &Node, out: &mut Fields) {
         _ => "replicas with the write in memory",
     };
     out.put("wait_counts", wait);
-    out.put("clock_offset_ms", node.topology.median_wall_offset_ms());
+    out.put("clock_offset_ms", node.stamp_clock.median_offset_ms());
     out.put("pubsub_published", node.metrics.pubsub_published.get());
     out.put("pubsub_dropped", node.metrics.pubsub_dropped.get());
     out.put("pubsub_peer_bytes", node.pubsub.outbox_bytes());

@@ -172,7 +172,9 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
         map::keep_map(env.clone(), map, topology.clone(), users.clone(), peers.clone(), config.dir.clone());
     stop.run(&env, "map", keep);
 
-    let stamp_clock = Arc::new(StampClock::new(env.clock.clone(), config.clock_skew_ms_max));
+    let others = first_map.nodes.len().saturating_sub(1);
+    let stamp_clock = Arc::new(StampClock::new(env.clock.clone(), config.clock_skew_ms_max, others));
+    let _ = desk.clock.set(stamp_clock.clone());
     let shards = Shards::default();
     let metrics = Arc::new(Metrics::default());
     for entry in first_map.shards.iter().filter(|s| s.replicas.contains(&me)) {

@@ -1,5 +1,5 @@
 //! What this node believes about the cluster now: the agreed map plus soft state (who leads which shard, who
-//! answers, how far clocks are apart). Readers take an immutable [`View`]; a change makes a new one.
+//! answers). Readers take an immutable [`View`]; a change makes a new one.
 //!
 //! Soft state comes from this node's own Raft groups and from what peers announce each second and on change.
 //! For each shard the highest term wins, so an old announcement cannot bring back a deposed leader.
@@ -99,8 +99,6 @@ struct Inner {
 
 #[derive(Default)]
 struct Soft {
-    /// What to add to this node's wall clock to get the peer's, in ms.
-    clock_offsets: BTreeMap<NodeId, i64>,
     misses: BTreeMap<NodeId, u32>,
 }
 
@@ -161,14 +159,9 @@ impl Topology {
         }
     }
 
-    /// A peer answered (or called). `clock_offset_ms`: its wall clock minus ours, if it was measured.
-    pub fn heard_from(&self, node: NodeId, clock_offset_ms: Option<i64>) {
-        let mut soft = self.0.soft.lock();
-        soft.misses.remove(&node);
-        if let Some(offset) = clock_offset_ms {
-            soft.clock_offsets.insert(node, offset);
-        }
-        drop(soft);
+    /// A peer answered (or called).
+    pub fn heard_from(&self, node: NodeId) {
+        self.0.soft.lock().misses.remove(&node);
         if !self.0.view.read().reachable(node) {
             tracing::info!(peer = self.name_of(node), "a node answers again");
             self.update(|view| {
@@ -200,7 +193,6 @@ impl Topology {
         if *misses < MISSES_MAX {
             return;
         }
-        soft.clock_offsets.remove(&node);
         drop(soft);
         if self.0.view.read().reachable(node) {
             tracing::warn!(peer = self.name_of(node), "a node does not answer any more");
@@ -213,19 +205,6 @@ impl Topology {
     /// Wakes those who wait for a change although the picture is the same (a local shard began to serve).
     pub fn touch(&self) {
         self.0.version.send_modify(|v| *v += 1);
-    }
-
-    /// What to add to this node's wall clock to get the median of the clocks heard, its own included.
-    /// 0 while fewer than three clocks are known: two cannot tell which of them is wrong.
-    pub fn median_wall_offset_ms(&self) -> i64 {
-        let soft = self.0.soft.lock();
-        let mut offsets: Vec<i64> = soft.clock_offsets.values().copied().chain([0]).collect();
-        offsets.sort_unstable();
-        match offsets.len() {
-            0..=2 => 0,
-            n if n % 2 == 1 => offsets[n / 2],
-            n => i64::midpoint(offsets[n / 2 - 1], offsets[n / 2]),
-        }
     }
 
     fn update(&self, change: impl FnOnce(&mut View)) {
@@ -293,16 +272,7 @@ mod tests {
         assert!(topology.view().reachable(2));
         topology.missed(2);
         assert!(!topology.view().reachable(2));
-        topology.heard_from(2, None);
+        topology.heard_from(2);
         assert!(topology.view().reachable(2));
-    }
-
-    #[test]
-    fn one_wrong_clock_does_not_move_the_median() {
-        let topology = Topology::new(1);
-        topology.heard_from(2, Some(5));
-        assert_eq!(topology.median_wall_offset_ms(), 0);
-        topology.heard_from(3, Some(60_000));
-        assert_eq!(topology.median_wall_offset_ms(), 5);
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use weir_tests::check::Violation;
 
-use super::search::{self, Model, Search};
+use super::search::{self, Model};
 
 pub(crate) const NAME: &str = "surface";
 
@@ -226,21 +226,7 @@ impl Model for State {
 
 /// What was found, and how many streams the search gave up on.
 pub(crate) fn check(calls: &[Call], names: &[String]) -> (Vec<Violation>, usize) {
-    let (mut found, mut undecided) = (Vec::new(), 0);
-    for (key, calls) in search::by_key(calls) {
-        match search::search(&calls, State::default()) {
-            Search::Explained => {}
-            Search::GaveUp => undecided += 1,
-            Search::Stuck(call) => {
-                let text = format!(
-                    "{}: no order of the calls explains that c{} asked {:?} and was told {:?}",
-                    names[key], call.client, call.asked, call.told
-                );
-                found.push(Violation { invariant: NAME, at: call.started, text });
-            }
-        }
-    }
-    (found, undecided)
+    search::check(NAME, calls, names, &State::default())
 }
 
 #[cfg(test)]

@@ -8,11 +8,16 @@ use crate::{
 };
 
 pub(super) fn draw(plan: &mut Plan, rng: &mut StdRng) {
+    // The cluster goes by the majority of its clocks, and what it remembers of idempotent adds lasts 100 s: only one clock
+    // may be off by more.
+    let wrong = Who::Node(plan.seed as usize % plan.nodes);
     let mut at_ms = rng.random_range(100..800);
     for _ in 0..rng.random_range(4..=8u32) {
-        let far = if rng.random_bool(0.2) { 86_400_000 } else { 8_000 };
+        let (who, far) = match rng.random_bool(0.2) {
+            true => (wrong, 86_400_000),
+            false => (Who::draw(rng, plan.nodes, plan.shards), 8_000),
+        };
         let skew_ms = rng.random_range(-far..far);
-        let who = Who::draw(rng, plan.nodes, plan.shards);
         plan.strike(at_ms, Fault::ClockJump { who, skew_ms });
         if rng.random_bool(0.4) {
             let who = Who::Leader(rng.random_range(0..plan.shards));

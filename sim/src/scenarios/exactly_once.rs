@@ -10,7 +10,7 @@ use crate::{
 pub(super) fn draw(plan: &mut Plan, rng: &mut StdRng) {
     plan.crowd.repeaters = 5;
     plan.crowd.producers = 1;
-    plan.crowd.pause_ms_max = 60;
+    plan.crowd.pause_ms_max = 150;
     plan.set("snapshot-log-bytes", rng.random_range(8..24) * 1024);
     let mut at_ms = rng.random_range(300..1000);
     for _ in 0..rng.random_range(4..=6u32) {

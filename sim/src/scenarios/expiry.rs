@@ -9,12 +9,17 @@ use crate::{
 
 pub(super) fn draw(plan: &mut Plan, rng: &mut StdRng) {
     plan.crowd.timed = rng.random_range(3..=5);
-    plan.crowd.pause_ms_max = 40;
+    plan.crowd.pause_ms_max = 100;
+    // The cluster goes by the majority of its clocks: one may be off by any amount, the others by what settings allow.
+    let wrong = plan.seed as usize % plan.nodes;
     for _ in 0..rng.random_range(3..=6u32) {
-        let who = Who::draw(rng, plan.nodes, plan.shards);
-        // A node that starts anew and leads has only its wall clock to go by: clocks differ by less than the check allows.
-        let skew_ms = rng.random_range(-500..500);
-        plan.strike(rng.random_range(200..6000), Fault::ClockJump { who, skew_ms });
+        let at_ms = rng.random_range(200..6000);
+        let (node, far) = match rng.random_bool(0.6) {
+            true => (wrong, 10_000),
+            false => ((wrong + rng.random_range(1..plan.nodes)) % plan.nodes, 500),
+        };
+        let skew_ms = rng.random_range(-far..far);
+        plan.strike(at_ms, Fault::ClockJump { who: Who::Node(node), skew_ms });
     }
     super::change_leaders(plan, rng);
 }

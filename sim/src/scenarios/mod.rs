@@ -33,7 +33,7 @@ use weir_tests::check::Violation;
 use crate::{
     coverage::Coverage,
     faults::{Crash, Cut, Fault, Loss, Who},
-    plan::Plan,
+    plan::{Plan, Planned},
     planted::Bug,
     report, story,
 };
@@ -127,18 +127,23 @@ impl Scenario {
     }
 
     /// What a seed draws; `None` for the stories of a part of the server, which draw as they go. Acts follow each
-    /// other, all with the clients of the first, until there is work for most of [`RUN_MS`].
+    /// other, all with the clients of the first, until there is work for most of [`RUN_MS`]; of the last one only what
+    /// fits.
     pub(crate) fn plan(self, seed: u64) -> Option<Plan> {
         let mut rng = Plan::rng(seed);
         let mut plan = self.act(seed, &mut rng)?;
         while plan.work_ms < WORK_MS_MIN {
             let act = self.act(seed, &mut rng)?;
-            // Faults of a larger cluster do not fit.
-            if act.nodes == plan.nodes {
-                let from_ms = plan.work_ms;
-                for planned in act.faults {
-                    plan.strike(from_ms + planned.at_ms, planned.fault);
-                }
+            let from_ms = plan.work_ms;
+            let fits = |planned: &Planned| from_ms + planned.at_ms + planned.fault.lasts_ms() < WORK_MS_MIN;
+            // Faults of a larger cluster strike nobody.
+            let (now, later): (Vec<_>, Vec<_>) =
+                act.faults.into_iter().filter(|_| act.nodes == plan.nodes).partition(fits);
+            for planned in now {
+                plan.strike(from_ms + planned.at_ms, planned.fault);
+            }
+            if !later.is_empty() {
+                plan.work_ms = plan.work_ms.max(WORK_MS_MIN);
             }
         }
         Some(plan)

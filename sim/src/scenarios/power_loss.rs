@@ -10,7 +10,7 @@ use crate::{
 pub(super) fn draw(plan: &mut Plan, rng: &mut StdRng) {
     // Batches of several sectors, which a power loss can tear.
     plan.crowd.producers = rng.random_range(3..=6);
-    plan.crowd.pause_ms_max = 50;
+    plan.crowd.pause_ms_max = 80;
     let mut at_ms = rng.random_range(100..1000);
     for _ in 0..rng.random_range(4..=6u32) {
         let down_ms: Vec<u64> = (0..plan.nodes).map(|_| rng.random_range(20..1000)).collect();

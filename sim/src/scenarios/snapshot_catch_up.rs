@@ -9,7 +9,7 @@ use crate::{
 
 pub(super) fn draw(plan: &mut Plan, rng: &mut StdRng) {
     plan.crowd.producers = 5;
-    plan.crowd.pause_ms_max = 60;
+    plan.crowd.pause_ms_max = 180;
     plan.keys_per_shard = 1;
     // Snapshots come often, and little log is kept behind them.
     plan.set("snapshot-log-bytes", rng.random_range(8..24) * 1024);

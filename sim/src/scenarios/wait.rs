@@ -9,6 +9,7 @@ use crate::{
 
 pub(super) fn draw(plan: &mut Plan, rng: &mut StdRng) {
     plan.crowd.waiters = rng.random_range(3..=5);
+    plan.crowd.pause_ms_max = 200;
     let mut at_ms = rng.random_range(300..800);
     for _ in 0..rng.random_range(3..=5u32) {
         let shard = rng.random_range(0..plan.shards);

@@ -51,3 +51,26 @@ fn every_recipe_in_the_documents_exists() {
         }
     }
 }
+
+/// `tests/proof.tsv`: what users rely on, and by what it is shown.
+#[test]
+fn everything_that_users_rely_on_and_faults_could_break_is_shown_by_something_that_exists() {
+    let table = read("tests/proof.tsv");
+    let mut ids = std::collections::BTreeSet::new();
+    for row in table.lines().filter(|line| !line.starts_with('#')) {
+        let [id, _, shown] = row.split('\t').collect::<Vec<_>>()[..] else { panic!("three columns: {row}") };
+        assert!(ids.insert(id), "{id} is there twice");
+        assert!(!shown.is_empty(), "{id} is shown by nothing");
+        for reference in shown.split(' ') {
+            let (path, name) = reference.split_once("::").unwrap_or_else(|| panic!("{id}: {reference}"));
+            let text = read(path);
+            let is_there = ["fn ", "def ", "trait "].iter().any(|kind| {
+                text.split(&format!("{kind}{name}"))
+                    .skip(1)
+                    .any(|rest| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_'))
+            });
+            assert!(is_there || text.contains(&format!("\"name\": \"{name}\"")), "{id}: no {name} in {path}");
+        }
+    }
+    assert_eq!(ids.len(), 43);
+}

@@ -3,6 +3,7 @@
 use crate::meta::MetaCommand;
 use crate::node::Node;
 use crate::pubsub::{self, KIND_PUBLISH};
+use crate::shard::stamp_clock::StampClock;
 use crate::topology::Topology;
 use crate::{announce, bootstrap};
 use bytes::Bytes;
@@ -98,12 +99,19 @@ pub(super) struct Desk {
     pub(super) meta: OnceLock<Group>,
     /// Once clients are let in.
     pub(super) node: OnceLock<Arc<Node>>,
+    pub(super) clock: OnceLock<Arc<StampClock>>,
 }
 
 impl Desk {
     pub(super) fn new(env: &Env, introduction: &bootstrap::Introduction) -> Self {
-        let (topology, meta, node) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Desk { env: env.clone(), introduction: introduction.clone(), topology, meta, node }
+        Desk {
+            env: env.clone(),
+            introduction: introduction.clone(),
+            topology: OnceLock::new(),
+            meta: OnceLock::new(),
+            clock: OnceLock::new(),
+            node: OnceLock::new(),
+        }
     }
 
     async fn change_map(&self, payload: Bytes) -> Result<Bytes, String> {
@@ -128,7 +136,8 @@ impl PeerHandler for Desk {
         match (kind, self.topology.get()) {
             (bootstrap::KIND_HELLO, _) => Ok(self.introduction.answer()),
             (announce::KIND_ANNOUNCE, Some(topology)) if from.verified => {
-                announce::answer(&self.env, topology, from.node, &payload)
+                let clock = self.clock.get().map(|clock| &**clock);
+                announce::answer(&self.env, topology, clock, from.node, &payload)
             }
             (KIND_CHANGE_MAP, _) if from.verified => self.change_map(payload).await,
             (KIND_HAS_MAP, Some(topology)) if from.verified => has_map(topology, &payload).await,

@@ -83,12 +83,13 @@ impl Core {
         assert!(attached.is_ok(), "a shard has one group");
     }
 
-    /// Leader, ready, and a quorum answers: new writes may be proposed.
+    /// Leader, ready, a quorum answers, and there is a clock to stamp by: new writes may be proposed.
     pub(super) fn may_propose(&self) -> bool {
-        self.status.get().is_some_and(|s| {
-            let s = s.borrow();
-            s.is_leader && (s.ready && s.quorum_alive || planted(Bug::NoReadIndex))
-        })
+        self.clock.is_known()
+            && self.status.get().is_some_and(|s| {
+                let s = s.borrow();
+                s.is_leader && (s.ready && s.quorum_alive || planted(Bug::NoReadIndex))
+            })
     }
 
     /// May propose, and the shard has its slots.
@@ -205,6 +206,7 @@ impl StateMachine for Applier {
         self.core.metrics.installs.inc();
         let mut state = self.core.lock();
         self.core.note_founded(&machine);
+        self.core.clock.saw(machine.last_stamp_ms());
         let replaced = std::mem::replace(&mut state.machine, machine);
         // Everything may have changed: whoever waits here looks again.
         let keys = state.waiters.keys();
@@ -234,6 +236,7 @@ impl Applier {
             true => weir_stream::Stamp { now_ms: self.core.clock.now_ms() },
             false => batch.stamp,
         };
+        self.core.clock.saw(batch.stamp.now_ms);
         let mut waiting = waiting.into_iter();
         let began = Instant::now();
         let mut state = self.core.lock();

@@ -104,7 +104,13 @@ pub(super) async fn follow_leadership(
                 return;
             }
         }
-        if status.changed().await.is_err() {
+        let changed = async {
+            tokio::select! {
+                changed = status.changed() => changed.is_ok(),
+                () = core.clock.known(), if !core.clock.is_known() => true,
+            }
+        };
+        if !changed.await {
             return;
         }
     }
