@@ -74,6 +74,10 @@ compat: build
 clients: build
     ops/cluster run --weir {{target}}/weir --quiet -- ops/clients
 
+# other people's clients, each through a kill -9 of the leader they write to: just client-lives ioredis
+client-lives *args: build
+    ops/client-lives --weir {{target}}/weir {{args}}
+
 # corpus and clients over one cluster
 compat-and-clients: build
     ops/cluster run --weir {{target}}/weir --quiet -- bash -c 'ops/compat && ops/clients'

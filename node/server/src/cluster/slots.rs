@@ -3,6 +3,9 @@
 //! Some clients give a node the role of its first appearance in SLOTS, and a Weir node leads one shard and follows
 //! others. So every leader first has a row of its own (the first slot of its first range, no replicas); the rest of
 //! the ranges, with followers, comes after.
+//!
+//! Slots whose leader is being replaced keep their row, as in Redis: a client that finds none for a slot may fail
+//! without asking again. Who stands first there holds commands until there is a leader.
 
 use super::bulk;
 use crate::meta::{NodeEntry, ShardEntry};
@@ -10,13 +13,13 @@ use crate::topology::View;
 use weir_raft::NodeId;
 use weir_stream::{Reply, Slot, SlotRange};
 
-/// CLUSTER SLOTS. Slots without a live leader have no row.
+/// CLUSTER SLOTS.
 pub fn slots(view: &View, tls: bool) -> Reply {
     let mut served: Vec<(SlotRange, &NodeEntry, &ShardEntry)> = view
         .map
         .shards
         .iter()
-        .filter_map(|shard| Some((view.live_leader(shard.id)?, shard)))
+        .filter_map(|shard| Some((spokesman(view, shard)?, shard)))
         .flat_map(|(leader, shard)| shard.slots.iter().map(move |range| (*range, leader, shard)))
         .collect();
     let port = |node: &NodeEntry| i64::from(view.map.client_port(node, tls));
@@ -35,6 +38,16 @@ pub fn slots(view: &View, tls: bool) -> Reply {
     }
     first_rows.append(&mut rows);
     Reply::Array(first_rows)
+}
+
+/// Who is named for a shard: its leader; while it has none that can be reached, this node or another that may follow.
+fn spokesman<'v>(view: &'v View, shard: &ShardEntry) -> Option<&'v NodeEntry> {
+    let leader = view.leader(shard.id).filter(|node| view.reachable(node.number));
+    leader.or_else(|| {
+        let me = shard.replicas.iter().find(|n| **n == view.me);
+        let other = shard.replicas.iter().find(|n| view.reachable(**n));
+        view.map.node(*me.or(other).or_else(|| shard.replicas.first())?)
+    })
 }
 
 fn row(
@@ -106,6 +119,8 @@ pub fn len(range: &SlotRange) -> u32 {
 mod tests {
     use super::*;
     use crate::cluster::tests::view;
+    use crate::shard::ShardId;
+    use crate::topology::Leadership;
 
     /// Rows as (first, last, ports).
     fn rows(reply: Reply) -> Vec<(i64, i64, Vec<i64>)> {
@@ -144,6 +159,25 @@ mod tests {
         assert_eq!(rows[..2], [(0, 0, vec![7002]), (10922, 10922, vec![7001])]);
         assert_eq!(rows[3], (5461, 10921, vec![7002, 7003, 7001]));
         assert_eq!(rows.iter().map(|(first, last, _)| last - first + 1).sum::<i64>(), 16384);
+    }
+
+    #[test]
+    fn slots_whose_leader_does_not_answer_keep_a_row_with_a_node_that_does() {
+        let topology = crate::cluster::tests::topology(1);
+        let heard = |leader| Leadership { term: 4, leader: Some(leader), serving: Some(true) };
+        topology.observe(ShardId(0), heard(2), 2);
+        topology.observe(ShardId(1), heard(3), 3);
+        for _ in 0..10 {
+            topology.missed(2);
+        }
+        let rows = rows(slots(&topology.view(), false));
+        assert_eq!(rows.iter().map(|(first, last, _)| last - first + 1).sum::<i64>(), 16384, "{rows:?}");
+        let named =
+            |slot: i64| rows.iter().find(|(first, last, _)| (*first..=*last).contains(&slot)).unwrap().2[0];
+        assert_eq!((named(5), named(7000)), (7001, 7003));
+        // Of the third shard nobody ever told who leads it.
+        assert_eq!(named(16383), 7001);
+        assert!(rows.iter().all(|(_, _, ports)| !ports.contains(&7002)), "{rows:?}");
     }
 
     #[test]
