@@ -440,7 +440,7 @@ fn shard_flow(node: &Node, page: &mut Page, shard: &ShardHandle) {
 fn shard_data(node: &Node, page: &mut Page, shard: &ShardHandle) {
     let id = shard.id().0;
     let labels: &[(&str, &dyn Display)] = &[("shard", &id)];
-    let streams_max = node.config.metrics_streams_max;
+    let streams_max = node.settings.metrics_streams_max.size();
     let (stats, streams) = shard.machine(|m| (m.stats(), m.stream_stats(None, streams_max)));
     page.gauge("weir_keys", "Keys.", labels, stats.keys);
     page.gauge("weir_streams", "Streams.", labels, stats.streams);

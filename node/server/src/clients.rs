@@ -66,6 +66,8 @@ pub struct State {
     pub queued: Option<usize>,
     /// READONLY.
     pub readonly: bool,
+    /// MONITOR.
+    pub monitors: bool,
     /// Channels, patterns and shard channels that it listens to.
     pub subscriptions: [usize; 3],
     /// The user it runs as.
@@ -187,6 +189,22 @@ impl Clients {
         }
     }
 
+    /// Bytes of answers and messages that wait to be sent.
+    pub fn backlog_bytes(&self) -> usize {
+        self.0.lock().open.values().map(|client| client.waiting_bytes()).sum()
+    }
+
+    /// The most that waits for one of them.
+    pub fn largest_backlog(&self) -> usize {
+        self.0.lock().open.values().map(|client| client.waiting_bytes()).max().unwrap_or(0)
+    }
+
+    /// Has all connections look again at what they wait for.
+    pub fn wake_all(&self) {
+        let all: Vec<Arc<Client>> = self.0.lock().open.values().cloned().collect();
+        all.iter().for_each(|client| client.waker.wake());
+    }
+
     /// Ends the wait of a parked reader; false if that connection has none.
     pub fn unblock(&self, id: u64, how: Unblock) -> bool {
         let client = self.0.lock().open.get(&id).cloned();
@@ -196,6 +214,15 @@ impl Clients {
 }
 
 impl Client {
+    fn waiting_bytes(&self) -> usize {
+        self.backlog.bytes() + self.inbox.bytes()
+    }
+
+    /// MONITOR.
+    pub fn monitors(&self) -> bool {
+        self.state.lock().monitors
+    }
+
     /// Changes what is shown.
     pub fn update(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state.lock());
@@ -252,6 +279,7 @@ impl Client {
         let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
         let mut flags = String::new();
         for (set, flag) in [
+            (state.monitors, 'O'),
             (state.subscriptions != [0; 3], 'P'),
             (state.blocked_at.is_some(), 'b'),
             (state.queued.is_some(), 'x'),
@@ -280,7 +308,7 @@ impl Client {
             state.subscriptions[1],
             state.subscriptions[2],
             state.queued.map_or(-1, |n| n as i64),
-            self.backlog.bytes() + self.inbox.bytes(),
+            self.waiting_bytes(),
             state.command,
             text(&state.user),
             state.proto,

@@ -99,6 +99,29 @@ impl TlsAuthClients {
     }
 }
 
+/// Who may use DEBUG.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DebugCommand {
+    /// Nobody.
+    No,
+    /// Connections from this machine.
+    Local,
+    /// Everybody whose user may.
+    Yes,
+}
+
+impl DebugCommand {
+    /// As in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            DebugCommand::No => "no",
+            DebugCommand::Local => "local",
+            DebugCommand::Yes => "yes",
+        }
+    }
+}
+
 /// One node in the `cluster` list.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, Deserialize)]
 pub struct Member {
@@ -166,6 +189,10 @@ pub struct Config {
     pub requirepass: Secret,
     pub protected_mode: bool,
     pub acllog_max_len: usize,
+    pub enable_debug_command: DebugCommand,
+    pub slowlog_log_slower_than: i64,
+    pub slowlog_max_len: usize,
+    pub latency_monitor_threshold: u64,
     pub maxmemory: u64,
     pub batch_commands_max: usize,
     pub batch_bytes_max: usize,
@@ -467,6 +494,10 @@ impl Config {
             "tls-ca-cert-file" => self.tls_ca_cert_file.display(),
             "tls-auth-clients" => self.tls_auth_clients.name(), "tls-cluster" => self.tls_cluster,
             "requirepass" => "", "protected-mode" => self.protected_mode, "acllog-max-len" => self.acllog_max_len,
+            "enable-debug-command" => self.enable_debug_command.name(),
+            "slowlog-log-slower-than" => self.slowlog_log_slower_than,
+            "slowlog-max-len" => self.slowlog_max_len,
+            "latency-monitor-threshold" => self.latency_monitor_threshold,
             "maxmemory" => self.maxmemory, "batch-commands-max" => self.batch_commands_max,
             "batch-bytes-max" => self.batch_bytes_max, "batches-in-flight-max" => self.batches_in_flight_max,
             "queue-commands-max" => self.queue_commands_max, "queue-bytes-max" => self.queue_bytes_max,
@@ -628,7 +659,7 @@ fn parse_as(default: &toml::Value, text: &str) -> Result<toml::Value, String> {
 }
 
 /// A whole number, with `k`, `kb`, `m`, `mb`, `g`, `gb` as Redis reads them (`k` = 1000, `kb` = 1024).
-fn parse_size(text: &str) -> Option<i64> {
+pub(crate) fn parse_size(text: &str) -> Option<i64> {
     let text = text.trim().to_ascii_lowercase().replace('_', "");
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let unit = match &text[digits..] {

@@ -13,15 +13,16 @@
 
 mod dispatch;
 mod in_flight;
+mod observed;
 mod rights;
 mod subscriptions;
 
 use crate::command::{error, reply};
-use crate::config::Config;
 use crate::listener::Kind;
 use crate::node::Node;
 use crate::pubsub;
 use crate::session::Session;
+use crate::settings::Settings;
 use bytes::BytesMut;
 use dispatch::{Call, Class};
 use in_flight::InFlight;
@@ -77,23 +78,13 @@ pub(crate) struct Connection {
     /// The next command, which may not join what is in flight.
     held: Option<Call>,
     /// `timeout`: closes the connection when it was idle that long.
-    idle: Option<Idle>,
-}
-
-struct Idle {
-    limit: Duration,
-    sleep: Pin<Box<Sleep>>,
+    idle: Option<(Duration, Pin<Box<Sleep>>)>,
 }
 
 impl Connection {
     pub(crate) fn new(node: Arc<Node>, stream: BoxStream, session: Session) -> Self {
-        let config = &node.config;
         let before_login = session.must_log_in(&node.acl);
-        let limits = if before_login { Limits::before_login() } else { limits(config) };
-        let idle = (config.timeout > 0).then(|| {
-            let limit = Duration::from_secs(config.timeout);
-            Idle { limit, sleep: Box::pin(sleep_until(Instant::now() + limit)) }
-        });
+        let limits = if before_login { Limits::before_login() } else { limits(&node.settings) };
         node.metrics.connections_open.inc();
         Connection {
             node,
@@ -111,7 +102,7 @@ impl Connection {
             in_flight: VecDeque::new(),
             class: Class::Idle,
             held: None,
-            idle,
+            idle: None,
         }
     }
 
@@ -195,7 +186,12 @@ impl Connection {
             Reply::Error(refusal) => Some(refusal),
             _ => None,
         };
-        about.metrics.record(about.started.elapsed(), failure.is_some());
+        let took = about.started.elapsed();
+        match about.rejected {
+            true => about.metrics.rejected.inc(),
+            false => about.metrics.record(took, failure.is_some()),
+        }
+        self.note_slow(about, took);
         if let Some(refusal) = failure {
             match refusal {
                 Refusal::Text(text) => self.node.metrics.error(text),
@@ -232,7 +228,7 @@ impl Connection {
                     self.node.metrics.output_bytes.add(n as u64);
                     any = true;
                 }
-                Poll::Pending if self.unsent() > self.node.config.client_output_buffer_limit => {
+                Poll::Pending if self.unsent() > self.node.settings.client_output_buffer_limit.size() => {
                     self.warn_of_output(self.unsent());
                     return Err(std::io::ErrorKind::OutOfMemory.into());
                 }
@@ -271,7 +267,7 @@ impl Connection {
         while self.may_take() {
             if self.before_login && !self.session.must_log_in(&self.node.acl) {
                 self.before_login = false;
-                self.decoder.set_limits(limits(&self.node.config));
+                self.decoder.set_limits(limits(&self.node.settings));
             }
             match self.decoder.next(&mut self.input) {
                 Ok(Some(args)) => self.receive(args),
@@ -299,7 +295,7 @@ impl Connection {
     }
 
     fn in_flight_max(&self) -> usize {
-        let max = self.node.config.pipeline_commands_max;
+        let max = self.node.settings.pipeline_commands_max.size();
         if self.class == Class::Reads { max.min(READS_IN_FLIGHT_MAX) } else { max }
     }
 
@@ -339,7 +335,7 @@ impl Connection {
             return Ok(true);
         }
         let waits = self.in_flight.iter().any(|call| call.about.waits);
-        if waits && self.input.len() >= self.node.config.client_query_buffer_limit {
+        if waits && self.input.len() >= self.node.settings.client_query_buffer_limit.size() {
             tracing::warn!(
                 client = %self.session.client.addr,
                 bytes = self.input.len(),
@@ -397,25 +393,33 @@ impl Connection {
 
     /// `timeout`: a connection without input and without a call in flight.
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(idle) = &mut self.idle else { return Poll::Pending };
+        let limit = Duration::from_secs(self.node.settings.timeout.size() as u64);
+        if limit.is_zero() {
+            self.idle = None;
+            return Poll::Pending;
+        }
+        // CONFIG SET may have changed it.
+        self.idle.take_if(|(known, _)| *known != limit);
+        let first = || (limit, Box::pin(sleep_until(Instant::now() + limit)));
+        let (_, idle) = self.idle.get_or_insert_with(first);
         loop {
-            ready!(idle.sleep.as_mut().poll(cx));
+            ready!(idle.as_mut().poll(cx));
             let quiet = self.node.env.clock.mono().saturating_sub(self.session.client.state().active);
             let listens = self.session.subscriptions.count(None) > 0;
-            if self.in_flight.is_empty() && !listens && quiet >= idle.limit {
+            if self.in_flight.is_empty() && !listens && quiet >= limit {
                 return Poll::Ready(());
             }
-            let next = idle.limit.saturating_sub(quiet).max(Duration::from_secs(1));
-            idle.sleep.as_mut().reset(Instant::now() + next);
+            let next = limit.saturating_sub(quiet).max(Duration::from_secs(1));
+            idle.as_mut().reset(Instant::now() + next);
         }
     }
 }
 
-fn limits(config: &Config) -> Limits {
+fn limits(settings: &Settings) -> Limits {
     Limits {
-        bulk_bytes_max: config.proto_max_bulk_len,
-        args_max: config.proto_max_args,
-        frame_bytes_max: config.client_query_buffer_limit,
+        bulk_bytes_max: settings.proto_max_bulk_len.size(),
+        args_max: settings.proto_max_args.size(),
+        frame_bytes_max: settings.client_query_buffer_limit.size(),
         ..Limits::default()
     }
 }
@@ -426,6 +430,9 @@ impl Drop for Connection {
             self.stop_waiting();
         }
         pubsub::forget(&self.node, &mut self.session);
+        if self.session.client.state().monitors {
+            self.node.observe.monitors.remove(self.session.client.id);
+        }
         self.node.metrics.connections_open.dec();
         self.node.clients.remove(self.session.client.id);
     }

@@ -5,6 +5,7 @@ use crate::cluster::lines;
 use crate::meta::NodeEntry;
 use crate::node::Node;
 use crate::pubsub::hub::SubscriptionKind;
+use crate::shard::ShardHandle;
 use bytes::Bytes;
 use std::fmt::Write;
 use std::path::Path;
@@ -18,7 +19,7 @@ pub const WEIR_VERSION: &str = env!("CARGO_PKG_VERSION");
 type Section = fn(&Node, &mut Fields);
 
 /// In the order in which they are printed; `true` = part of a plain INFO.
-const SECTIONS: [(&str, bool, Section); 12] = [
+const SECTIONS: [(&str, bool, Section); 13] = [
     ("Server", true, server),
     ("Clients", true, clients),
     ("Memory", true, memory),
@@ -27,6 +28,7 @@ const SECTIONS: [(&str, bool, Section); 12] = [
     ("Replication", true, replication),
     ("CPU", true, cpu),
     ("Commandstats", false, commandstats),
+    ("Latencystats", false, latencystats),
     ("Errorstats", true, errorstats),
     ("Cluster", true, cluster),
     ("Keyspace", true, keyspace),
@@ -65,23 +67,39 @@ fn server(node: &Node, out: &mut Fields) {
     out.put("redis_version", REDIS_VERSION);
     out.put("weir_version", WEIR_VERSION);
     out.put("redis_mode", "cluster");
+    out.put("redis_git_sha1", "00000000");
+    out.put("redis_git_dirty", 0);
     out.put("os", std::env::consts::OS);
     out.put("arch_bits", usize::BITS);
+    out.put("monotonic_clock", "POSIX clock_gettime");
+    out.put("multiplexing_api", "epoll");
+    out.put("process_supervised", "no");
     out.put("process_id", std::process::id());
     out.put("run_id", &node.run_id);
     out.put("tcp_port", node.config.port);
     out.put("server_time_usec", node.env.clock.wall_ms() * 1000);
     out.put("uptime_in_seconds", uptime);
     out.put("uptime_in_days", uptime / 86_400);
+    out.put("hz", 10);
     out.put("config_file", "");
+    let (bind, port, tls) = (&node.config.bind, node.config.port, node.config.tls_port);
+    if tls != port {
+        out.put("listener0", format_args!("name=tcp,bind={bind},port={port}"));
+    }
+    if tls != 0 {
+        out.put("listener1", format_args!("name=tls,bind={bind},port={tls}"));
+    }
 }
 
 fn clients(node: &Node, out: &mut Fields) {
     let parked: usize = node.shards.all().iter().map(|s| s.parked()).sum();
     out.put("connected_clients", node.metrics.connections_open.get());
     out.put("cluster_connections", 2 * node.topology.map().nodes.len().saturating_sub(1));
-    out.put("maxclients", node.config.maxclients);
+    out.put("maxclients", node.settings.maxclients.get());
+    out.put("client_recent_max_output_buffer", node.clients.largest_backlog());
     out.put("blocked_clients", parked);
+    out.put("tracking_clients", 0);
+    out.put("clients_in_timeout_table", parked);
     out.put("pubsub_clients", node.pubsub.clients());
     out.put("held_commands", node.held.commands());
 }
@@ -96,15 +114,91 @@ fn memory(node: &Node, out: &mut Fields) {
     let resident = resident_bytes(node).unwrap_or(data);
     node.metrics.memory_peak.raise(resident);
     let peak = node.metrics.memory_peak.get();
-    out.put("used_memory", data);
-    out.put("used_memory_human", human(data));
-    out.put("used_memory_rss", resident);
-    out.put("used_memory_rss_human", human(resident));
-    out.put("used_memory_peak", peak);
-    out.put("used_memory_peak_human", human(peak));
-    out.put("maxmemory", node.config.maxmemory);
-    out.put("maxmemory_human", human(node.config.maxmemory));
+    let max = node.settings.maxmemory.get() as u64;
+    let total = memory_total(node).unwrap_or(0);
+    let waiting = node.clients.backlog_bytes();
+    let sized = |out: &mut Fields, name: &str, bytes: u64| {
+        out.put(name, bytes);
+        out.put(format_args!("{name}_human"), human(bytes));
+    };
+    sized(out, "used_memory", data);
+    sized(out, "used_memory_rss", resident);
+    sized(out, "used_memory_peak", peak);
+    out.put("used_memory_peak_perc", format_args!("{:.2}%", 100.0 * data as f64 / peak.max(1) as f64));
+    out.put("used_memory_overhead", resident.saturating_sub(data));
+    out.put("used_memory_dataset", data);
+    out.put("used_memory_dataset_perc", format_args!("{:.2}%", 100.0 * data as f64 / resident.max(1) as f64));
+    sized(out, "total_system_memory", total);
+    sized(out, "maxmemory", max);
     out.put("maxmemory_policy", "noeviction");
+    out.put("mem_fragmentation_ratio", format_args!("{:.2}", resident as f64 / data.max(1) as f64));
+    out.put("mem_fragmentation_bytes", resident.saturating_sub(data));
+    out.put("mem_clients_normal", waiting);
+    out.put("mem_allocator", "jemalloc");
+    out.put("active_defrag_running", 0);
+    out.put("lazyfree_pending_objects", 0);
+}
+
+/// Memory of this machine, where the system tells it.
+fn memory_total(node: &Node) -> Option<u64> {
+    let text = String::from_utf8(node.env.disk.read(Path::new("/proc/meminfo")).ok()?).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// MEMORY STATS: what is known here, under the names of Redis.
+pub fn memory_stats(node: &Node) -> Reply {
+    let bulk = |text: &str| Reply::Bulk(Bytes::copy_from_slice(text.as_bytes()));
+    let data = data_bytes(node);
+    let resident = resident_bytes(node).unwrap_or(data);
+    node.metrics.memory_peak.raise(resident);
+    let peak = node.metrics.memory_peak.get();
+    let keys: u64 = node.shards.all().iter().map(|s| s.machine(|m| m.stats().keys)).sum();
+    let number = |name: &str, n: u64| (bulk(name), Reply::Int(n as i64));
+    let ratio = |name: &str, of: u64, whole: u64, unit: f64| {
+        (bulk(name), Reply::Double(unit * of as f64 / whole.max(1) as f64))
+    };
+    Reply::Map(vec![
+        number("peak.allocated", peak),
+        number("total.allocated", data),
+        number("clients.normal", node.clients.backlog_bytes() as u64),
+        number("overhead.total", resident.saturating_sub(data)),
+        number("keys.count", keys),
+        number("keys.bytes-per-key", data / keys.max(1)),
+        number("dataset.bytes", data),
+        ratio("dataset.percentage", data, resident, 100.0),
+        ratio("peak.percentage", data, peak, 100.0),
+        number("allocator.resident", resident),
+        ratio("fragmentation", resident, data, 1.0),
+        number("fragmentation.bytes", resident.saturating_sub(data)),
+    ])
+}
+
+/// MEMORY DOCTOR.
+pub fn memory_doctor(node: &Node) -> String {
+    /// Below this nothing can be told from what the process itself needs.
+    const LITTLE_BYTES: u64 = 5 << 20;
+    let data = data_bytes(node);
+    let resident = resident_bytes(node).unwrap_or(data);
+    let (max, total) = (node.settings.maxmemory.get() as u64, memory_total(node).unwrap_or(u64::MAX));
+    if data < LITTLE_BYTES {
+        return "This node holds too little data to tell anything about its memory.\n".to_owned();
+    }
+    let mut advice = Vec::new();
+    if max > 0 && data >= max - max / 10 {
+        advice.push("Data is within a tenth of maxmemory: writes that add will be answered -OOM.");
+    }
+    if max == 0 && resident >= total / 2 {
+        advice.push("Half of the machine's memory is used and maxmemory is not set: set it before the system runs out.");
+    }
+    if resident > 4 * data {
+        advice.push("The process needs four times what its data needs: look at wal-cache-bytes and at slow clients (omem in CLIENT LIST).");
+    }
+    match advice.is_empty() {
+        true => "Nothing is wrong with the memory of this node.\n".to_owned(),
+        false => advice.join("\n") + "\n",
+    }
 }
 
 fn human(bytes: u64) -> String {
@@ -135,10 +229,19 @@ fn persistence(node: &Node, out: &mut Fields) {
     let wal = node.wal.stats();
     out.put("loading", 0);
     out.put("async_loading", 0);
-    out.put("rdb_bgsave_in_progress", 0);
+    let saves = &node.observe.saves;
+    out.put("rdb_changes_since_last_save", unsaved(node));
+    out.put("rdb_bgsave_in_progress", u8::from(saves.running()));
+    out.put("rdb_last_save_time", saves.last_s().max(node.started_s()));
     out.put("rdb_last_bgsave_status", "ok");
+    out.put("rdb_last_bgsave_time_sec", -1);
+    out.put("rdb_current_bgsave_time_sec", -1);
+    let taken = |shard: &ShardHandle| node.metrics.shard(shard.id()).snapshots.get();
+    out.put("rdb_saves", node.shards.all().iter().map(taken).sum::<u64>());
     out.put("aof_enabled", 1);
     out.put("aof_rewrite_in_progress", 0);
+    out.put("aof_rewrite_scheduled", 0);
+    out.put("aof_last_bgrewrite_status", "ok");
     out.put("aof_last_write_status", "ok");
     out.put("aof_current_size", wal.segment_bytes);
     out.put("wal_durability", node.config.durability.name());
@@ -152,25 +255,55 @@ fn persistence(node: &Node, out: &mut Fields) {
     out.put("wal_sync_us_max", wal.sync.max_us);
 }
 
-fn stats(node: &Node, out: &mut Fields) {
+/// Entries of the logs that are in no snapshot yet.
+fn unsaved(node: &Node) -> u64 {
+    let each = |shard: &ShardHandle| {
+        let status = shard.group().status();
+        let status = status.borrow();
+        status.applied.saturating_sub(status.snapshot)
+    };
+    node.shards.all().iter().map(each).sum()
+}
+
+/// Numbers that only rise, by their names here. CONFIG RESETSTAT lets them start again.
+pub fn totals(node: &Node) -> Vec<(&'static str, u64)> {
     let metrics = &node.metrics;
-    let commands: u64 = metrics.commands().iter().map(|(_, c)| c.latency.count()).sum();
-    out.put("total_connections_received", metrics.connections_accepted.get());
-    out.put("total_commands_processed", commands);
-    out.put("total_net_input_bytes", metrics.input_bytes.get());
-    out.put("total_net_output_bytes", metrics.output_bytes.get());
-    out.put("rejected_connections", metrics.connections_rejected.get());
+    let expired = |shard: &ShardHandle| metrics.shard(shard.id()).expired.get();
+    vec![
+        ("total_connections_received", metrics.connections_accepted.get()),
+        ("total_commands_processed", metrics.commands().iter().map(|(_, c)| c.latency.count()).sum()),
+        ("total_net_input_bytes", metrics.input_bytes.get()),
+        ("total_net_output_bytes", metrics.output_bytes.get()),
+        ("rejected_connections", metrics.connections_rejected.get()),
+        ("expired_keys", node.shards.all().iter().map(expired).sum()),
+        ("client_output_buffer_limit_disconnections", metrics.pubsub_disconnected.get()),
+        ("acl_access_denied_auth", metrics.acl_denied_auth.get()),
+        ("acl_access_denied_cmd", metrics.acl_denied_cmd.get()),
+        ("acl_access_denied_key", metrics.acl_denied_key.get()),
+        ("acl_access_denied_channel", metrics.acl_denied_channel.get()),
+        ("total_error_replies", metrics.errors().values().sum()),
+    ]
+}
+
+fn stats(node: &Node, out: &mut Fields) {
+    for (name, total) in totals(node) {
+        out.put(name, node.observe.baseline.since(name, total));
+    }
+    let [commands, input, output] = node.observe.rates.get();
+    out.put("instantaneous_ops_per_sec", commands.round() as u64);
+    out.put("instantaneous_input_kbps", format_args!("{:.2}", input / 1024.0));
+    out.put("instantaneous_output_kbps", format_args!("{:.2}", output / 1024.0));
+    out.put("evicted_keys", 0);
+    out.put("evicted_clients", 0);
     out.put("pubsub_channels", node.pubsub.count(SubscriptionKind::Channel));
     out.put("pubsub_patterns", node.pubsub.count(SubscriptionKind::Pattern));
     out.put("pubsubshard_channels", node.pubsub.count(SubscriptionKind::ShardChannel));
-    out.put("client_output_buffer_limit_disconnections", metrics.pubsub_disconnected.get());
-    out.put("acl_access_denied_auth", metrics.acl_denied_auth.get());
-    out.put("acl_access_denied_cmd", metrics.acl_denied_cmd.get());
-    out.put("acl_access_denied_key", metrics.acl_denied_key.get());
-    out.put("acl_access_denied_channel", metrics.acl_denied_channel.get());
-    out.put("expired_keys", 0);
-    out.put("evicted_keys", 0);
-    out.put("total_error_replies", metrics.errors().values().sum::<u64>());
+    out.put("latest_fork_usec", 0);
+    out.put("total_forks", 0);
+    let (calls, us, us_max) = node.observe.slow.totals();
+    out.put("slowlog_commands_count", calls);
+    out.put("slowlog_commands_time_ms_max", format_args!("{:.2}", us_max as f64 / 1000.0));
+    out.put("slowlog_commands_time_ms_sum", format_args!("{:.2}", us as f64 / 1000.0));
 }
 
 fn replication(node: &Node, out: &mut Fields) {
@@ -205,31 +338,50 @@ fn replication(node: &Node, out: &mut Fields) {
     }
     out.put("master_failover_state", "no-failover");
     out.put("master_replid", lines::shard_hex(&view, view.me));
+    out.put("master_replid2", "0".repeat(40));
     out.put("master_repl_offset", status.committed);
+    out.put("second_repl_offset", -1);
+    out.put("repl_backlog_active", 1);
+    out.put("repl_backlog_size", node.config.wal_cache_bytes);
+    out.put("repl_backlog_first_byte_offset", status.snapshot);
+    out.put("repl_backlog_histlen", status.committed.saturating_sub(status.snapshot));
 }
 
 fn cpu(node: &Node, out: &mut Fields) {
     let (user, system) = cpu_seconds(node).unwrap_or_default();
     out.put("used_cpu_sys", format_args!("{system:.6}"));
     out.put("used_cpu_user", format_args!("{user:.6}"));
+    out.put("used_cpu_sys_children", "0.000000");
+    out.put("used_cpu_user_children", "0.000000");
 }
 
 fn commandstats(node: &Node, out: &mut Fields) {
-    for (name, command) in node.metrics.commands() {
-        let (calls, us) = (command.latency.count(), command.latency.sum());
+    for (name, [calls, us, failed, rejected]) in node.observe.baseline.commands(&node.metrics) {
         let each = us as f64 / calls.max(1) as f64;
         out.put(
             format_args!("cmdstat_{name}"),
             format_args!(
-                "calls={calls},usec={us},usec_per_call={each:.2},rejected_calls=0,failed_calls={}",
-                command.failed.get()
+                "calls={calls},usec={us},usec_per_call={each:.2},rejected_calls={rejected},failed_calls={failed}"
             ),
         );
     }
 }
 
+/// From the buckets of the histograms, so that each is a bucket's upper end.
+fn latencystats(node: &Node, out: &mut Fields) {
+    for (name, command) in node.metrics.commands() {
+        if command.latency.count() > 0 {
+            let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|share| command.latency.quantile(share));
+            out.put(
+                format_args!("latency_percentiles_usec_{name}"),
+                format_args!("p50={p50}.000,p99={p99}.000,p99.9={p999}.000"),
+            );
+        }
+    }
+}
+
 fn errorstats(node: &Node, out: &mut Fields) {
-    for (kind, count) in node.metrics.errors() {
+    for (kind, count) in node.observe.baseline.errors(&node.metrics) {
         out.put(format_args!("errorstat_{kind}"), format_args!("count={count}"));
     }
 }
@@ -241,7 +393,8 @@ fn cluster(_: &Node, out: &mut Fields) {
 fn keyspace(node: &Node, out: &mut Fields) {
     let keys: u64 = node.shards.led().iter().map(|s| s.machine(|m| m.stats().keys)).sum();
     if keys > 0 {
-        out.put("db0", format_args!("keys={keys},expires=0,avg_ttl=0"));
+        let expires: u64 = node.shards.led().iter().map(|s| s.machine(|m| m.keys_with_deadline())).sum();
+        out.put("db0", format_args!("keys={keys},expires={expires},avg_ttl=0,subexpiry=0"));
     }
 }
 

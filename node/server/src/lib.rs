@@ -24,5 +24,7 @@ pub mod info;
 pub mod meta;
 pub mod metrics;
 pub mod node;
+pub mod observe;
 pub mod pubsub;
+pub mod settings;
 pub mod tls;

@@ -81,8 +81,8 @@ fn admit(node: &Arc<Node>, stream: BoxStream, addr: SocketAddr, kind: Kind) {
         return;
     }
     let now = node.env.clock.mono();
-    let backlog = Backlog::new(node.config.client_output_buffer_limit);
-    match node.clients.register(node.config.maxclients, addr, local_addr, kind, now, backlog) {
+    let backlog = Backlog::new(node.settings.client_output_buffer_limit.size());
+    match node.clients.register(node.settings.maxclients.size(), addr, local_addr, kind, now, backlog) {
         Some(client) => {
             node.metrics.connections_accepted.inc();
             let connection = Connection::new(node.clone(), stream, Session::new(client, &node.acl));

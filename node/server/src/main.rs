@@ -225,6 +225,7 @@ fn start(matches: &ArgMatches, hooks: &Hooks) -> anyhow::Result<()> {
             () = served => Ok(()),
             ended = first_end(&nodes) => Err(anyhow::Error::msg(ended)),
             () = signals.wait(&nodes) => stop(&nodes).await,
+            () = asked_to_stop(&nodes) => stop(&nodes).await,
         }
     })
 }
@@ -311,6 +312,7 @@ async fn run_dev(configs: Vec<Config>, dir: &Path, temporary: bool, hooks: &Hook
         () = served => Ok(()),
         ended = first_end(&nodes) => Err(anyhow::Error::msg(ended)),
         () = signals.wait(&nodes) => stop(&nodes).await,
+        () = asked_to_stop(&nodes) => stop(&nodes).await,
     }
 }
 
@@ -320,6 +322,12 @@ fn world(hooks: &Hooks) -> Env {
         tracing::warn!(?hooks, "hooks for tests are set: this node keeps no promises");
     }
     hooks.env()
+}
+
+/// Returns when a client of any of them called SHUTDOWN.
+async fn asked_to_stop(nodes: &[&RunningNode]) {
+    let asked = nodes.iter().map(|node| Box::pin(node.asked_to_stop()));
+    futures_util::future::select_all(asked).await;
 }
 
 /// Why the first node ended by itself.

@@ -117,6 +117,13 @@ impl Histogram {
     pub fn max(&self) -> u64 {
         self.max.load(Relaxed)
     }
+    /// Upper end of the bucket that `share` (0 to 1) of the values do not exceed.
+    pub fn quantile(&self, share: f64) -> u64 {
+        let all = self.cumulative();
+        let wanted = (self.count() as f64 * share).ceil() as u64;
+        let bucket = all.iter().find(|(_, count)| *count >= wanted).and_then(|(bound, _)| *bound);
+        bucket.unwrap_or_else(|| self.max()).min(self.max())
+    }
     /// Whether this one counts time.
     pub fn is_time(&self) -> bool {
         self.is_time
@@ -144,6 +151,8 @@ pub struct CommandMetrics {
     pub latency: Histogram,
     /// Calls answered with an error.
     pub failed: Counter,
+    /// Calls refused before their arguments were looked at. Not among the others.
+    pub rejected: Counter,
 }
 
 impl CommandMetrics {
@@ -171,6 +180,8 @@ pub struct ShardMetrics {
     pub unknown: Counter,
     /// Commands refused because too much was in flight.
     pub busy: Counter,
+    /// Keys that this node, leading, removed at their deadline.
+    pub expired: Counter,
     /// Snapshots taken.
     pub snapshots: Counter,
     /// Snapshots received from a leader.
@@ -223,6 +234,7 @@ impl Default for ShardMetrics {
             stall_time: Histogram::of_time(),
             unknown: Counter::default(),
             busy: Counter::default(),
+            expired: Counter::default(),
             snapshots: Counter::default(),
             installs: Counter::default(),
             elections: Counter::default(),
@@ -280,7 +292,13 @@ impl Metrics {
         if let Some(found) = self.commands.read().get(name) {
             return found.clone();
         }
-        let fresh = || Arc::new(CommandMetrics { latency: Histogram::of_time(), failed: Counter::default() });
+        let fresh = || {
+            Arc::new(CommandMetrics {
+                latency: Histogram::of_time(),
+                failed: Counter::default(),
+                rejected: Counter::default(),
+            })
+        };
         self.commands.write().entry(name).or_insert_with(fresh).clone()
     }
 

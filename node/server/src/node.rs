@@ -6,8 +6,10 @@ use crate::clients::Clients;
 use crate::config::Config;
 use crate::identity::Identity;
 use crate::metrics::Metrics;
+use crate::observe::Observe;
 use crate::pubsub::hub::Hub;
 use crate::route::Held;
+use crate::settings::Settings;
 use crate::shard::stamp_clock::StampClock;
 use crate::shard::{ShardHandle, ShardId};
 use crate::tls::Tls;
@@ -47,8 +49,12 @@ pub struct Node {
     pub meta: Group,
     /// Who may do what.
     pub acl: Arc<Directory>,
-    /// Setting `protected-mode`, which CONFIG SET may change.
-    pub protected_mode: AtomicBool,
+    /// Settings that CONFIG SET changes.
+    pub settings: Settings,
+    /// What operators look at.
+    pub observe: Observe,
+    /// SHUTDOWN was called: whoever runs the node stops it.
+    pub(crate) asked_to_stop: tokio::sync::watch::Sender<bool>,
     /// What was refused lately.
     pub acl_log: AclLog,
     /// What it shows on secured connections.
@@ -71,12 +77,17 @@ impl Node {
 
     /// Whether clients of other machines are turned away: it has no password that could keep anybody out.
     pub fn is_protected(&self) -> bool {
-        self.protected_mode.load(Ordering::Relaxed) && self.acl.default_user().user.nopass
+        self.settings.protected_mode.on() && self.acl.default_user().user.nopass
     }
 
     /// Time since it started.
     pub fn uptime(&self) -> Duration {
         self.env.clock.mono().saturating_sub(self.started)
+    }
+
+    /// When it was started, in Unix seconds.
+    pub fn started_s(&self) -> u64 {
+        (self.env.clock.wall_ms() / 1000).saturating_sub(self.uptime().as_secs())
     }
 
     /// Whether every slot has been served since it started. Once true it stays true.

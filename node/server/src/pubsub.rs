@@ -69,7 +69,7 @@ pub(crate) fn receive(node: &Node, from: NodeId, payload: Bytes) -> Result<(), S
 }
 
 fn deliver(node: &Node, message: &Message) -> usize {
-    let max = node.config.pubsub_output_buffer_limit;
+    let max = node.settings.pubsub_output_buffer_limit.size();
     node.pubsub.deliver(message, |client, delivery| {
         if !client.deliver(delivery, max) {
             node.metrics.pubsub_disconnected.inc();

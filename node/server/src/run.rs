@@ -17,8 +17,10 @@ use crate::identity::{DataDir, Founding, Identity, Phase, draw_hex};
 use crate::meta::{ClusterMap, MetaMachine};
 use crate::metrics::Metrics;
 use crate::node::{Node, Shards};
+use crate::observe::{Observe, rates};
 use crate::pubsub::hub::Hub;
 use crate::route::Held;
+use crate::settings::Settings;
 use crate::shard::stamp_clock::StampClock;
 use crate::tls::Tls;
 use crate::topology::Topology;
@@ -203,7 +205,9 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
         wal,
         meta,
         stamp_clock,
-        protected_mode: config.protected_mode.into(),
+        settings: Settings::new(&config),
+        observe: Observe::default(),
+        asked_to_stop: channel(false).0,
         acl: users,
         acl_log: AclLog::new(config.acllog_max_len),
         tls: tls.clone(),
@@ -215,6 +219,7 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
     }
     stop.run(&env, "announce", announce::run(node.clone()));
     stop.run(&env, "balance", balance::run(node.clone()));
+    stop.run(&env, "rates", rates::run(node.clone()));
     stop.run(&env, "ready", watch::ready(node.clone()));
     stop.run(&env, "users", watch::users(node.clone()));
     stop.run(&env, "space", watch::space(node.clone()));
@@ -239,6 +244,13 @@ impl RunningNode {
     /// The node, for those who look into it.
     pub fn node(&self) -> &Arc<Node> {
         &self.node
+    }
+
+    /// Returns when a client called SHUTDOWN. Whoever runs the node then stops it.
+    pub async fn asked_to_stop(&self) {
+        let mut asked = self.node.asked_to_stop.subscribe();
+        // The node holds the sender.
+        let _ = asked.wait_for(|asked| *asked).await;
     }
 
     /// Returns once every slot is served, as far as this node has heard.

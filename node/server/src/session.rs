@@ -116,6 +116,7 @@ impl Session {
         self.client.update(|state| {
             state.name = Bytes::new();
             state.queued = None;
+            state.monitors = false;
         });
     }
 

@@ -183,6 +183,11 @@ impl Keyspace {
         self.move_deadline(&Bytes::copy_from_slice(key), old, deadline_ms);
     }
 
+    /// Keys with a deadline.
+    pub(crate) fn deadlines(&self) -> usize {
+        self.deadlines.len()
+    }
+
     /// Keys whose deadline has passed at `now_ms`, the earliest first.
     pub(crate) fn due(&self, now_ms: u64) -> impl Iterator<Item = &Key> {
         self.deadlines.iter().take_while(move |((at, _), ())| *at <= now_ms).map(|((_, key), ())| key)

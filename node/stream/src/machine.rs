@@ -376,6 +376,11 @@ impl Machine {
         keys.take(limit).map(|(key, item)| (key.clone(), item.value.type_name())).collect()
     }
 
+    /// Keys that end by themselves.
+    pub fn keys_with_deadline(&self) -> u64 {
+        self.keyspace.deadlines() as u64
+    }
+
     /// A frozen view for a snapshot. O(1).
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(self.clone())

@@ -14,6 +14,8 @@ pub enum Reply {
     Ok,
     /// Any other simple string.
     Simple(&'static str),
+    /// A simple string that was made up; without line ends.
+    Line(Bytes),
     /// Integer.
     Int(i64),
     /// Bulk string.

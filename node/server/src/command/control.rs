@@ -1,6 +1,6 @@
 //! What the node answers itself, without a shard's log.
 
-use super::{ClientCall, Control, acl, error, glob, scan};
+use super::{ClientCall, Control, acl, error, observe, scan, settings};
 use crate::acl::log::{Event, Reason};
 use crate::acl::user::DEFAULT;
 use crate::cluster;
@@ -33,6 +33,8 @@ pub(crate) fn now(node: &Arc<Node>, session: &mut Session, call: Control) -> Res
         }
         Control::Reset => {
             pubsub::forget(node, session);
+            node.observe.monitors.remove(session.client.id);
+            while session.client.inbox.take().is_some() {}
             session.reset(&node.acl);
             Reply::Simple("RESET")
         }
@@ -83,7 +85,12 @@ pub(crate) fn now(node: &Arc<Node>, session: &mut Session, call: Control) -> Res
             let now = node.env.clock.wall_ms();
             Reply::Array(vec![bulk((now / 1000).to_string()), bulk((now % 1000 * 1000).to_string())])
         }
-        Control::ConfigGet(patterns) => config_get(node, &patterns),
+        Control::ConfigGet(patterns) => settings::get(node, &patterns),
+        Control::ConfigResetStat => settings::reset_statistics(node),
+        Control::Observe(call) => match observe::now(node, session, call) {
+            Ok(reply) => reply,
+            Err(call) => return Err(Control::Observe(call)),
+        },
         Control::Client(call) => client(node, session, call),
         Control::Role => info::role(node),
         Control::Multi => error("ERR MULTI calls can not be nested"),
@@ -98,6 +105,8 @@ pub(crate) async fn later(node: Arc<Node>, call: Control, written: Written, kind
         Control::Info(sections) => bulk(info::info(&node, &sections)),
         Control::Cluster(args) => cluster::execute(&node, &args, kind == Kind::Tls).await,
         Control::Acl(call) => acl::later(&node, call).await,
+        Control::ConfigSet(pairs) => settings::set(&node, &pairs).await,
+        Control::Observe(call) => observe::later(&node, call).await,
         Control::DbSize => db_size(&node).await,
         Control::Scan(call) => scan::scan(&node, &call).await,
         Control::Keys(pattern) => scan::keys(&node, &pattern).await,
@@ -159,29 +168,6 @@ fn hello(node: &Node, session: &Session) -> Reply {
         field("modules", Reply::Array(Vec::new())),
         field("weir_version", bulk(info::WEIR_VERSION)),
     ])
-}
-
-fn config_get(node: &Node, patterns: &[Bytes]) -> Reply {
-    let config = &node.config;
-    let synced = match config.durability {
-        Durability::Always => "always",
-        Durability::EverySec => "everysec",
-        Durability::Os => "no",
-    };
-    // What clients and tools ask a Redis for, in its words; the rest are the settings as the manual has them.
-    let fixed = [
-        ("appendfsync", synced),
-        ("appendonly", "yes"),
-        ("cluster-enabled", "yes"),
-        ("databases", "1"),
-        ("maxmemory-policy", "noeviction"),
-        ("replica-read-only", "yes"),
-        ("save", ""),
-    ];
-    let fixed = fixed.map(|(name, value)| (name, value.to_owned()));
-    let all = config.pairs().into_iter().chain(fixed);
-    let chosen = all.filter(|(name, _)| patterns.iter().any(|pattern| glob::fits(pattern, name.as_bytes())));
-    Reply::Map(chosen.map(|(name, value)| (bulk(name), bulk(value))).collect())
 }
 
 fn client(node: &Node, session: &mut Session, call: ClientCall) -> Reply {

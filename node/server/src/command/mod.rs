@@ -8,10 +8,12 @@ pub mod control;
 pub mod glob;
 pub mod introspect;
 pub mod late;
+pub mod observe;
 pub mod parse;
 pub mod pubsub;
 pub mod reply;
 pub mod scan;
+pub mod settings;
 pub mod syntax;
 pub mod table;
 
@@ -101,6 +103,12 @@ pub enum Control {
     Role,
     /// CONFIG GET with its patterns.
     ConfigGet(Vec<Bytes>),
+    /// CONFIG SET.
+    ConfigSet(Vec<(Bytes, Bytes)>),
+    /// CONFIG RESETSTAT.
+    ConfigResetStat,
+    /// SLOWLOG, LATENCY, MONITOR, SAVE and their like.
+    Observe(observe::ObserveCall),
     /// CLUSTER, with all arguments.
     Cluster(Vec<Bytes>),
     /// DBSIZE.
@@ -142,9 +150,13 @@ impl Control {
         if let Control::PubSub(call) = self {
             return !matches!(call, pubsub::PubSubCall::Subscribe(..) | pubsub::PubSubCall::Unsubscribe(..));
         }
+        if let Control::Observe(call) = self {
+            return !call.waits() && !matches!(call, observe::ObserveCall::Monitor);
+        }
         !matches!(
             self,
             Control::Cluster(_)
+                | Control::ConfigSet(_)
                 | Control::DbSize
                 | Control::Scan(_)
                 | Control::Keys(_)
@@ -163,6 +175,8 @@ impl Control {
         matches!(
             self,
             Control::Info(_)
+                | Control::ConfigSet(_)
+                | Control::Observe(_)
                 | Control::PubSub(_)
                 | Control::Cluster(_)
                 | Control::DbSize

@@ -14,6 +14,7 @@ fn write(reply: &Reply, to: &mut Encoder<'_>) {
         Reply::None => to.nil_bulk(),
         Reply::Ok => to.simple("OK"),
         Reply::Simple(text) => to.simple(text),
+        Reply::Line(text) => to.simple(&String::from_utf8_lossy(text)),
         Reply::Int(n) => to.int(*n),
         Reply::Bulk(bytes) => to.bulk(bytes),
         Reply::Dump(dump) => to.bulk(&dump.payload()),

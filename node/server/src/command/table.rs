@@ -6,6 +6,7 @@
 mod acl;
 mod connections;
 mod keys;
+mod observe;
 mod pubsub;
 mod server;
 mod streams;
@@ -317,7 +318,7 @@ impl Iterator for KeyPositions {
 /// All commands, by name.
 static SORTED: LazyLock<Vec<&'static Row>> = LazyLock::new(|| {
     let mut rows: Vec<&'static Row> =
-        [streams::ROWS, keys::ROWS, connections::ROWS, pubsub::ROWS, server::ROWS, acl::ROWS]
+        [streams::ROWS, keys::ROWS, connections::ROWS, observe::ROWS, pubsub::ROWS, server::ROWS, acl::ROWS]
             .into_iter()
             .flatten()
             .collect();

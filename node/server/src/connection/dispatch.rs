@@ -26,6 +26,8 @@ pub(super) struct Call {
     late: Option<Box<Late>>,
     /// Of a call that waits: its user may lose the right meanwhile.
     origin: Option<Box<Origin>>,
+    /// All arguments, for SLOWLOG and MONITOR.
+    args: Vec<Bytes>,
 }
 
 /// What may be in flight together: answers come in order anyway, but a read must see the writes before it.
@@ -44,6 +46,11 @@ pub(super) enum Class {
 }
 
 impl Call {
+    /// Its row and its arguments, which are taken out.
+    pub(super) fn take_seen(&mut self) -> (&'static Row, Vec<Bytes>) {
+        (self.row, std::mem::take(&mut self.args))
+    }
+
     fn class(&self) -> Class {
         match &self.request {
             Request::Write(_, Some(_)) | Request::Read(_, Some(_)) => Class::Alone,
@@ -80,25 +87,30 @@ impl Connection {
             return;
         }
         let name = table::find(&args[0]).map_or("unknown", |row| row.name);
-        let reply = match self.prepare(args) {
+        let mut admitted = false;
+        let reply = match self.prepare(args, &mut admitted) {
             Ok(Some(call)) => return self.start_or_hold(call),
             Ok(None) => Reply::Simple("QUEUED"),
             Err(reply) => reply,
         };
         self.answer(name, reply);
+        if !admitted {
+            self.reject();
+        }
     }
 
     /// Starts the call that was held back, if it may by now.
     pub(super) fn start_or_hold(&mut self, call: Call) {
         if call.class().may_join(self.class) {
-            self.start(call);
+            self.start_seen(call);
         } else {
             self.held = Some(call);
         }
     }
 
     /// All checks, in the order of Redis: name, arity, rights, slots, arguments. `None`: queued for EXEC.
-    fn prepare(&mut self, args: Vec<Bytes>) -> Result<Option<Call>, Reply> {
+    /// `admitted` once only the arguments are left to look at.
+    fn prepare(&mut self, args: Vec<Bytes>, admitted: &mut bool) -> Result<Option<Call>, Reply> {
         let row = match table::resolve(&args) {
             Ok(row) => row,
             Err(refused) => return Err(self.refuse_queueing(&args, refused)),
@@ -116,7 +128,7 @@ impl Connection {
                 return Err(redirected(&redirect, &self.session.client));
             }
         };
-        if let Err(refused) = self.may_while_listening(row) {
+        if let Err(refused) = self.may_while_listening(row).and_then(|()| self.may_while_monitoring(row)) {
             if let Some(transaction) = &mut self.session.transaction {
                 transaction.broken = true;
             }
@@ -125,8 +137,10 @@ impl Connection {
         let bytes = args.iter().map(Bytes::len).sum();
         let runs_at_once = matches!(row.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset");
         if self.session.transaction.is_some() && !runs_at_once {
+            *admitted = true;
             return self.queue(row, args, slot, bytes).map(|()| None);
         }
+        *admitted = true;
         if row.name == "watch" && self.session.transaction.is_some() {
             return Err(error("ERR WATCH inside MULTI is not allowed"));
         }
@@ -142,8 +156,8 @@ impl Connection {
         };
         self.may_name(row, &args, &request)?;
         let waits = matches!(&request, Request::Write(_, Some(_)) | Request::Read(_, Some(_)));
-        let origin = waits.then(|| Box::new(Origin { row, args }));
-        Ok(Some(Call { row, request, slot, bytes, late, origin }))
+        let origin = waits.then(|| Box::new(Origin { row, args: args.clone() }));
+        Ok(Some(Call { row, request, slot, bytes, late, origin, args }))
     }
 
     /// Watched keys are compared in one log entry, so they share a slot; and they are not too many.
@@ -152,7 +166,7 @@ impl Connection {
         if watched.first().is_some_and(|(key, _)| Some(key_slot(key)) != slot) {
             return Err(redirected(&Redirect::CrossSlot, &self.session.client));
         }
-        if watched.len() + keys > self.node.config.multi_commands_max {
+        if watched.len() + keys > self.node.settings.multi_commands_max.size() {
             return Err(error("ERR too many watched keys (multi-commands-max)"));
         }
         Ok(())
@@ -188,8 +202,8 @@ impl Connection {
             return Err(refused);
         }
         let elsewhere = slot.and_then(|slot| self.node.route_now(slot, Access::Write)).and_then(Result::err);
-        let commands_max = self.node.config.multi_commands_max;
-        let bytes_max = self.node.config.client_query_buffer_limit;
+        let commands_max = self.node.settings.multi_commands_max.size();
+        let bytes_max = self.node.settings.client_query_buffer_limit.size();
         let out_of_memory = row.is(DENYOOM) && self.out_of_memory();
         let Some(transaction) = &mut self.session.transaction else { return Ok(()) };
         let refusal = if let Some(redirect) = elsewhere {
@@ -232,8 +246,8 @@ impl Connection {
         self.session.transaction.take()
     }
 
-    fn start(&mut self, call: Call) {
-        let Call { row, request, slot, bytes, late, origin } = call;
+    pub(super) fn start(&mut self, call: Call) {
+        let Call { row, request, slot, bytes, late, origin, args: _ } = call;
         if row.is(DENYOOM) && self.out_of_memory() {
             return self.answer(row.name, error(OUT_OF_MEMORY));
         }
@@ -289,7 +303,8 @@ impl Connection {
             Request::Control(call) => match control::now(&self.node, &mut self.session, call) {
                 Ok(reply) => self.answer(row.name, reply),
                 Err(call) => {
-                    let waits = matches!(call, Control::Wait { .. } | Control::WaitAof { .. });
+                    let waits =
+                        matches!(call, Control::Wait { .. } | Control::WaitAof { .. } | Control::Observe(_));
                     let own_end = match &call {
                         Control::Acl(AclCall::DelUser(names)) => names.contains(&self.session.user.name),
                         _ => false,
@@ -329,6 +344,7 @@ impl Connection {
         let mut ops = Vec::new();
         let mut places = Vec::with_capacity(transaction.queued.len());
         for (queued, origin) in transaction.queued {
+            self.monitor(origin.row, &origin.args);
             if let Err(refused) = self.still_may(&origin) {
                 places.push(Place::Known(refused));
                 continue;
@@ -454,13 +470,16 @@ impl Connection {
             watched: Vec::new(),
             origin: None,
             revoked: None,
+            args: Vec::new(),
+            row: None,
+            rejected: false,
         };
         self.in_flight.push_back(InFlight { stage, about });
     }
 
     /// Whether data is over `maxmemory`.
     fn out_of_memory(&self) -> bool {
-        let max = self.node.config.maxmemory;
+        let max = self.node.settings.maxmemory.get() as u64;
         max > 0 && info::data_bytes(&self.node) > max
     }
 }

@@ -4,6 +4,7 @@ use crate::clients::Client;
 use crate::command::control::{BUSY, DISK_FULL, UNKNOWN};
 use crate::command::error;
 use crate::command::late::Late;
+use crate::command::table::Row;
 use crate::listener::Kind;
 use crate::metrics::CommandMetrics;
 use crate::node::Node;
@@ -41,6 +42,11 @@ pub(super) struct About {
     pub(super) watched: Vec<Bytes>,
     /// The call, if it waits.
     pub(super) origin: Option<Box<Origin>>,
+    /// Its row and arguments, for SLOWLOG, if they are worth it.
+    pub(super) row: Option<&'static Row>,
+    pub(super) args: Vec<Bytes>,
+    /// It was refused before its arguments were looked at.
+    pub(super) rejected: bool,
     /// The user lost the right while it waited: what is answered instead.
     pub(super) revoked: Option<Reply>,
 }

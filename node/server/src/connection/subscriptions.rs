@@ -76,7 +76,7 @@ impl Connection {
     }
 
     fn subscribe(&mut self, kind: SubscriptionKind, names: Vec<Bytes>) -> Reply {
-        let max = self.node.config.subscriptions_max;
+        let max = self.node.settings.subscriptions_max.size();
         if self.session.subscriptions.count(None) + names.len() > max {
             return error("ERR too many subscriptions (subscriptions-max)");
         }

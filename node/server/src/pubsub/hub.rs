@@ -65,13 +65,16 @@ impl Hub {
         };
         let mut reached = 0;
         for client in all[exact as usize].get(&message.channel).into_iter().flat_map(BTreeMap::values) {
-            give(client, Delivery { message: message.clone(), pattern: None });
+            give(client, Delivery::Message { message: message.clone(), pattern: None });
             reached += 1;
         }
         for (pattern, clients) in patterns.into_iter().flatten() {
             if glob::fits_key(pattern, &message.channel) {
                 for client in clients.values() {
-                    give(client, Delivery { message: message.clone(), pattern: Some(pattern.clone()) });
+                    give(
+                        client,
+                        Delivery::Message { message: message.clone(), pattern: Some(pattern.clone()) },
+                    );
                     reached += 1;
                 }
             }

@@ -9,35 +9,46 @@ use weir_stream::Reply;
 /// What a message counts for beyond its bytes.
 const OVERHEAD_BYTES: usize = 128;
 
-/// A message on its way to one subscriber.
+/// What is on its way to one client that did not ask for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Delivery {
-    /// The message.
-    pub message: Message,
-    /// The pattern that it fits, for who listens to a pattern.
-    pub pattern: Option<Bytes>,
+pub enum Delivery {
+    /// A message.
+    Message {
+        /// The message.
+        message: Message,
+        /// The pattern that it fits, for who listens to a pattern.
+        pattern: Option<Bytes>,
+    },
+    /// A line of MONITOR.
+    Line(Bytes),
 }
 
 impl Delivery {
     /// As it is sent.
     pub fn reply(self) -> Reply {
-        let Message { scope, channel, payload } = self.message;
-        let kind = match (&self.pattern, scope) {
+        let (message, pattern) = match self {
+            Delivery::Line(line) => return Reply::Line(line),
+            Delivery::Message { message, pattern } => (message, pattern),
+        };
+        let Message { scope, channel, payload } = message;
+        let kind = match (&pattern, scope) {
             (Some(_), _) => "pmessage",
             (None, Scope::Cluster) => "message",
             (None, Scope::Shard) => "smessage",
         };
         let kind = Bytes::from_static(kind.as_bytes());
-        let words = [Some(kind), self.pattern, Some(channel), Some(payload)];
+        let words = [Some(kind), pattern, Some(channel), Some(payload)];
         Reply::Push(words.into_iter().flatten().map(Reply::Bulk).collect())
     }
 
     fn bytes(&self) -> usize {
-        let message = &self.message;
         OVERHEAD_BYTES
-            + message.channel.len()
-            + message.payload.len()
-            + self.pattern.as_ref().map_or(0, Bytes::len)
+            + match self {
+                Delivery::Line(line) => line.len(),
+                Delivery::Message { message, pattern } => {
+                    message.channel.len() + message.payload.len() + pattern.as_ref().map_or(0, Bytes::len)
+                }
+            }
     }
 }
 
@@ -89,7 +100,7 @@ mod tests {
 
     fn delivery(bytes: usize) -> Delivery {
         let payload = Bytes::from(vec![b'x'; bytes]);
-        Delivery {
+        Delivery::Message {
             message: Message { scope: Scope::Cluster, channel: Bytes::from_static(b"c"), payload },
             pattern: None,
         }

@@ -72,7 +72,7 @@ pub(super) fn send(node: &Arc<Node>, to: NodeId, message: Message, reachable: bo
     let mut queues = node.pubsub.outbox.queues.lock();
     let queue = queues.entry(to).or_default();
     let bytes = queue.bytes + bytes_of(&message);
-    if !reachable || bytes > node.config.pubsub_peer_buffer_limit && !queue.waiting.is_empty() {
+    if !reachable || bytes > node.settings.pubsub_peer_buffer_limit.size() && !queue.waiting.is_empty() {
         return node.metrics.pubsub_dropped.inc();
     }
     queue.bytes = bytes;

@@ -46,11 +46,16 @@ pub(super) async fn leadership(node: Arc<Node>, shard: ShardHandle) {
     let mut status = shard.group().status();
     let metrics = node.metrics.shard(shard.id());
     let (mut term, mut led, mut served) = (0, false, false);
+    let mut saved = status.borrow().snapshot;
     loop {
-        let (now, leader, leads, last) = {
+        let (now, leader, leads, last, snapshot) = {
             let now = status.borrow_and_update();
-            (now.term, now.leader, now.is_leader, now.last_index)
+            (now.term, now.leader, now.is_leader, now.last_index, now.snapshot)
         };
+        if snapshot > saved {
+            saved = snapshot;
+            node.observe.saves.note(node.env.clock.wall_ms());
+        }
         metrics.progress.note(node.env.clock.mono(), last);
         if now != term {
             term = now;

@@ -117,7 +117,7 @@ fn counted(reply: &Reply) -> usize {
 
 fn bytes_of(reply: &Reply) -> usize {
     match reply {
-        Reply::Bulk(bytes) => bytes.len(),
+        Reply::Bulk(bytes) | Reply::Line(bytes) => bytes.len(),
         Reply::Dump(dump) => dump.size_hint(),
         Reply::Array(replies) | Reply::Push(replies) | Reply::Many(replies) => {
             replies.iter().map(|reply| 16 + bytes_of(reply)).sum()

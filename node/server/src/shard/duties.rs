@@ -57,6 +57,7 @@ pub(super) async fn expire_keys(core: Arc<Core>, writes: mpsc::WeakUnboundedSend
                 let any = state.machine.next_due_ms().is_some_and(|due| due <= now_ms);
                 if any { state.machine.due_keys(now_ms, EXPIRE_BATCH) } else { Vec::new() }
             };
+            core.metrics.expired.add(due.len() as u64);
             if !due.is_empty() && submit(&writes, Command::ExpireDue { keys: due }).await.is_none() {
                 return;
             }

@@ -52,6 +52,11 @@ impl Server {
         self.node.node()
     }
 
+    /// Returns when a client called SHUTDOWN.
+    pub(crate) async fn asked_to_stop(&self) {
+        timeout(Duration::from_secs(10), self.node.asked_to_stop()).await.expect("asked");
+    }
+
     pub(crate) async fn connect(&self) -> Client {
         let stream =
             self.node().env.net.connect(&format!("127.0.0.1:{}", self.port)).await.expect("connected");

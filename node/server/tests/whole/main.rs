@@ -3,5 +3,6 @@
 mod acl;
 mod connection;
 mod founding;
+mod observe;
 mod pubsub;
 mod waits;

@@ -63,7 +63,7 @@ pub(crate) fn show(reply: &Reply) -> String {
         Reply::Ok => "OK".into(),
         Reply::Simple(text) => (*text).into(),
         Reply::Int(n) => n.to_string(),
-        Reply::Bulk(bytes) => text(bytes),
+        Reply::Bulk(bytes) | Reply::Line(bytes) => text(bytes),
         Reply::Dump(dump) => text(&dump.payload()),
         Reply::Id(id) => id.to_string(),
         Reply::NilBulk => "nil".into(),

@@ -10,6 +10,7 @@ pub(super) mod groups;
 pub(super) mod idempotence;
 pub(super) mod info;
 pub(super) mod keys;
+pub(super) mod observe;
 pub(super) mod pending;
 pub(super) mod pubsub;
 pub(super) mod ranges;

@@ -93,14 +93,15 @@ pub(crate) fn config_get(args: &[Bytes]) -> Parsed {
     control(Control::ConfigGet(args[2..].to_vec()))
 }
 
-pub(crate) fn config_set(_: &[Bytes]) -> Parsed {
-    Err(Refused::from(
-        "ERR CONFIG SET is not supported: settings are given at start, by file, flag or environment",
-    ))
+pub(crate) fn config_set(args: &[Bytes]) -> Parsed {
+    if !args.len().is_multiple_of(2) {
+        return Err(Refused::from(SYNTAX));
+    }
+    control(Control::ConfigSet(args[2..].chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()))
 }
 
 pub(crate) fn config_resetstat(_: &[Bytes]) -> Parsed {
-    Ok(Request::Ready(Reply::Ok))
+    control(Control::ConfigResetStat)
 }
 
 pub(crate) fn config_rewrite(_: &[Bytes]) -> Parsed {
@@ -111,10 +112,14 @@ pub(crate) fn config_help(_: &[Bytes]) -> Parsed {
     super::help(
         "CONFIG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
         &[
-            "GET <pattern> [<pattern> ...]",
-            "    Answer the settings that match the patterns.",
+            "GET <pattern>",
+            "    Return parameters matching the glob-like <pattern> and their values.",
+            "SET <directive> <value>",
+            "    Set the configuration <directive> to <value>.",
             "RESETSTAT",
-            "    Accepted; metrics keep counting.",
+            "    Reset statistics reported by the INFO command.",
+            "REWRITE",
+            "    Rewrite the configuration file.",
             "HELP",
             "    Print this help.",
         ],

@@ -302,7 +302,6 @@ pub(super) const ROWS: &[Row] = &[
         "index1 index2",
     ),
     container("object", OBJECT).doc(GENERIC, "2.2.3", "depends on the subcommand", "Looks at a value.", ""),
-    container("memory", MEMORY).doc("server", "4.0.0", "depends on the subcommand", "Looks at memory.", ""),
 ];
 
 /// One key at position 3, after an address.
@@ -342,23 +341,6 @@ const OBJECT: &[Row] = &[
     plain("object|help", 2, LOADING | STALE, keys::object_help).doc(
         GENERIC,
         "6.2.0",
-        "O(1)",
-        "Lists the subcommands.",
-        "",
-    ),
-];
-
-const MEMORY: &[Row] = &[
-    row("memory|usage", -3, READONLY, SECOND, Read, keys::memory_usage).doc(
-        "server",
-        "4.0.0",
-        "O(1)",
-        "Estimates the memory of a key and its value in bytes.",
-        "key [SAMPLES count]",
-    ),
-    plain("memory|help", 2, LOADING | STALE, keys::memory_help).doc(
-        "server",
-        "4.0.0",
         "O(1)",
         "Lists the subcommands.",
         "",

@@ -133,15 +133,15 @@ const CONFIG: &[Row] = &[
     plain("config|set", -4, ADMIN | NOSCRIPT | LOADING | STALE, server::config_set).doc(
         SERVER,
         "2.0.0",
-        "O(1)",
-        "Refused: settings are given at start.",
+        "O(N), N being the settings",
+        "Changes settings of this node until it is started again, all or none; those that the cluster agreed on are refused.",
         "parameter value [parameter value ...]",
     ),
     plain("config|resetstat", 2, ADMIN | NOSCRIPT | LOADING | STALE, server::config_resetstat).doc(
         SERVER,
         "2.0.0",
         "O(1)",
-        "Accepted; metrics keep counting.",
+        "INFO counts from here; metrics keep counting.",
         "",
     ),
     plain("config|rewrite", 2, ADMIN | NOSCRIPT | LOADING | STALE, server::config_rewrite).doc(
