@@ -25,6 +25,7 @@ pub mod meta;
 pub mod metrics;
 pub mod node;
 pub mod observe;
+pub mod pause;
 pub mod pubsub;
 pub mod settings;
 pub mod tls;

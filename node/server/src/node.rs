@@ -51,6 +51,8 @@ pub struct Node {
     pub acl: Arc<Directory>,
     /// Settings that CONFIG SET changes.
     pub settings: Settings,
+    /// CLIENT PAUSE.
+    pub pause: crate::pause::Pause,
     /// What operators look at.
     pub observe: Observe,
     /// SHUTDOWN was called: whoever runs the node stops it.

@@ -206,6 +206,7 @@ async fn start(env: Env, config: Config, stop: &Arc<Stop>) -> Result<RunningNode
         meta,
         stamp_clock,
         settings: Settings::new(&config),
+        pause: crate::pause::Pause::default(),
         observe: Observe::default(),
         asked_to_stop: channel(false).0,
         acl: users,

@@ -376,6 +376,11 @@ impl Machine {
         keys.take(limit).map(|(key, item)| (key.clone(), item.value.type_name())).collect()
     }
 
+    /// Slots that hold keys, and how many.
+    pub fn keys_by_slot(&self) -> impl Iterator<Item = (Slot, u64)> + '_ {
+        self.keyspace.slots_from(0).map(|(slot, keys)| (Slot(slot), keys.len() as u64))
+    }
+
     /// Keys that end by themselves.
     pub fn keys_with_deadline(&self) -> u64 {
         self.keyspace.deadlines() as u64

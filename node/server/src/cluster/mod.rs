@@ -7,6 +7,7 @@
 //! same answer the same.
 
 pub mod lines;
+mod slot_stats;
 pub mod slots;
 
 use crate::node::Node;
@@ -22,18 +23,6 @@ pub async fn execute(node: &Arc<Node>, args: &[Bytes], tls: bool) -> Reply {
     let rest = &args[2..];
     let view = node.topology.view();
     let name = String::from_utf8_lossy(word).to_ascii_lowercase();
-    let arity_ok = match name.as_str() {
-        "keyslot" | "countkeysinslot" | "replicas" | "slaves" => rest.len() == 1,
-        "getkeysinslot" => rest.len() == 2,
-        "slots" | "shards" | "nodes" | "info" | "myid" | "myshardid" | "links" | "help" => rest.is_empty(),
-        _ => {
-            let shown = String::from_utf8_lossy(&word[..word.len().min(128)]).replace(['\r', '\n'], " ");
-            return error(format!("ERR unknown subcommand '{shown}'. Try CLUSTER HELP."));
-        }
-    };
-    if !arity_ok {
-        return error(format!("ERR wrong number of arguments for 'cluster|{name}' command"));
-    }
     match name.as_str() {
         "slots" => slots::slots(&view, tls),
         "shards" => slots::shards(&view),
@@ -46,7 +35,13 @@ pub async fn execute(node: &Arc<Node>, args: &[Bytes], tls: bool) -> Reply {
         "keyslot" => Reply::Int(i64::from(key_slot(&rest[0]).0)),
         "countkeysinslot" => count_keys(node, &rest[0]).await,
         "getkeysinslot" => get_keys(node, &rest[0], &rest[1]).await,
-        _ => help(),
+        "slot-stats" => slot_stats::answer(node, rest),
+        // Every node has what was agreed on disk, and an epoch that others cannot have.
+        "bumpepoch" => Reply::Line(format!("STILL {}", lines::config_epoch(&view, view.me)).into()),
+        "saveconfig" => Reply::Ok,
+        "count-failure-reports" => failure_reports(&view, &rest[0]),
+        "help" => help(),
+        refused => error(why_not(refused)),
     }
 }
 
@@ -96,6 +91,29 @@ async fn ask_leader(node: &Arc<Node>, slot: Slot, query: Query, otherwise: Reply
             _ => otherwise,
         },
     }
+}
+
+/// How many nodes report this one as failing: a node knows its own opinion.
+fn failure_reports(view: &View, id: &[u8]) -> Reply {
+    match view.map.node_by_id(id) {
+        Some(node) => Reply::Int(i64::from(!view.reachable(node.number))),
+        None => error(format!("ERR Unknown node {}", String::from_utf8_lossy(id))),
+    }
+}
+
+/// Why a command that would change the cluster does nothing.
+fn why_not(name: &str) -> String {
+    let why = match name {
+        "failover" => {
+            "leadership is per shard: a node that stops hands it over, and one that fails is replaced in an election"
+        }
+        "meet" | "forget" | "reset" | "replicate" => {
+            "the nodes of a cluster are those of --cluster, agreed on when it was founded"
+        }
+        "set-config-epoch" => "epochs are terms of Raft",
+        _ => "slots are given to shards when the cluster is founded",
+    };
+    format!("ERR CLUSTER {} is not supported: {why}", name.to_ascii_uppercase())
 }
 
 fn replicas(view: &View, id: &[u8], now_ms: u64, tls: bool) -> Reply {
@@ -154,8 +172,12 @@ fn links(node: &Node, view: &View) -> Reply {
 }
 
 fn help() -> Reply {
-    let lines: [&'static str; 27] = [
+    let lines: [&'static str; 35] = [
         "CLUSTER <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "BUMPEPOCH",
+        "    Answers the epoch, which is always agreed on.",
+        "COUNT-FAILURE-REPORTS <node-id>",
+        "    1 if this node cannot reach <node-id>.",
         "COUNTKEYSINSLOT <slot>",
         "    Number of keys in <slot>, as far as this node leads it.",
         "GETKEYSINSLOT <slot> <count>",
@@ -178,6 +200,10 @@ fn help() -> Reply {
         "    Each shard with its slots and nodes.",
         "SLAVES <node-id>",
         "    As REPLICAS.",
+        "SAVECONFIG",
+        "    Accepted: the map is on disk.",
+        "SLOT-STATS SLOTSRANGE <first> <last> | ORDERBY key-count [LIMIT <n>] [ASC|DESC]",
+        "    Keys of the slots that this node leads.",
         "SLOTS",
         "    Slot ranges with the nodes that serve them, leaders first.",
         "HELP",

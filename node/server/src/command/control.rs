@@ -170,7 +170,7 @@ fn hello(node: &Node, session: &Session) -> Reply {
     ])
 }
 
-fn client(node: &Node, session: &mut Session, call: ClientCall) -> Reply {
+fn client(node: &Arc<Node>, session: &mut Session, call: ClientCall) -> Reply {
     if let ClientCall::Kill(filter) = &call
         && let Some(user) = &filter.user
         && node.acl.get(user).is_none()
@@ -225,6 +225,21 @@ fn client(node: &Node, session: &mut Session, call: ClientCall) -> Reply {
         ClientCall::Unblock { id, error } => {
             let how = if error { Unblock::Error } else { Unblock::Timeout };
             Reply::Int(i64::from(node.clients.unblock(id, how)))
+        }
+        ClientCall::Pause { limit, writes_only } => {
+            node.pause.begin(now + limit, writes_only);
+            let waits = node.clone();
+            let end = async move {
+                weir_env::time::sleep(limit).await;
+                waits.clients.wake_all();
+            };
+            node.env.spawn.spawn("pause", Box::pin(end));
+            Reply::Ok
+        }
+        ClientCall::Unpause => {
+            node.pause.end();
+            node.clients.wake_all();
+            Reply::Ok
         }
         ClientCall::Reply(_) => Reply::Ok,
     }

@@ -234,6 +234,15 @@ pub enum ClientCall {
         /// With an error instead of as by timeout.
         error: bool,
     },
+    /// PAUSE.
+    Pause {
+        /// From now.
+        limit: Duration,
+        /// Reads go on.
+        writes_only: bool,
+    },
+    /// UNPAUSE.
+    Unpause,
     /// REPLY.
     Reply(ReplyMode),
 }

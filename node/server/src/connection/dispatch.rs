@@ -6,7 +6,7 @@ use crate::command::acl::AclCall;
 use crate::command::late::Late;
 use crate::command::parse::Refused;
 use crate::command::pubsub::PubSubCall;
-use crate::command::table::{self, DENYOOM, Keys, LEADER_ONLY, Row};
+use crate::command::table::{self, DENYOOM, Keys, LEADER_ONLY, Row, WRITE};
 use crate::command::{Block, ClientCall, Control, ReplyMode, Request, control, error, parse_as};
 use crate::info;
 use crate::route::{Access, Redirect};
@@ -101,11 +101,24 @@ impl Connection {
 
     /// Starts the call that was held back, if it may by now.
     pub(super) fn start_or_hold(&mut self, call: Call) {
-        if call.class().may_join(self.class) {
+        if call.class().may_join(self.class) && !self.is_paused(&call) {
             self.start_seen(call);
         } else {
             self.held = Some(call);
         }
+    }
+
+    /// Whether CLIENT PAUSE lets it wait. What ends a pause does not.
+    fn is_paused(&self, call: &Call) -> bool {
+        if matches!(call.row.name, "client|pause" | "client|unpause") {
+            return false;
+        }
+        let is_write = |row: &Row| row.is(WRITE) || matches!(row.name, "publish" | "spublish");
+        let queued = || {
+            self.session.transaction.iter().flat_map(|t| &t.queued).any(|(_, origin)| is_write(origin.row))
+        };
+        let writes = is_write(call.row) || call.row.name == "exec" && queued();
+        self.node.pause.holds(writes, || self.node.env.clock.mono())
     }
 
     /// All checks, in the order of Redis: name, arity, rights, slots, arguments. `None`: queued for EXEC.

@@ -227,3 +227,68 @@ async fn snapshots_are_taken_when_asked_for() {
     c.send("SHUTDOWN").await;
     server.asked_to_stop().await;
 }
+
+#[tokio::test]
+async fn paused_clients_wait_and_reads_go_on_where_only_writes_are_meant() {
+    let server = Server::start().await;
+    let (mut admin, mut c) = (server.connect().await, server.connect().await);
+    for (line, wanted) in [
+        ("CLIENT PAUSE abc", "-ERR timeout is not an integer or out of range"),
+        ("CLIENT PAUSE -1", "-ERR timeout is negative"),
+        ("CLIENT PAUSE 10 FOO", "-ERR CLIENT PAUSE mode must be WRITE or ALL"),
+        ("CLIENT PAUSE 100000 WRITE", "OK"),
+    ] {
+        assert_eq!(admin.ask(line).await, wanted, "{line}");
+    }
+    assert_eq!(c.ask("GET k").await, "nil");
+    c.send("SET k v\nGET k").await;
+    let mut other = server.connect().await;
+    other.send("MULTI\nSET k 2\nEXEC").await;
+    assert_eq!(other.answers(2).await, ["OK", "QUEUED"]);
+    assert_eq!(admin.ask("GET k").await, "nil", "the write waits");
+    assert_eq!(admin.ask("CLIENT UNPAUSE").await, "OK");
+    assert_eq!(c.answers(1).await, ["OK"]);
+    assert_eq!(other.answers(1).await, ["[OK]"]);
+    assert_eq!(admin.ask("CLIENT PAUSE 150").await, "OK");
+    let began = std::time::Instant::now();
+    assert_eq!(other.ask("PING").await, "PONG");
+    assert!(began.elapsed() > std::time::Duration::from_millis(100), "all wait, until the end");
+}
+
+#[tokio::test]
+async fn what_the_cluster_or_a_client_cannot_be_told_is_answered_clearly() {
+    let server = Server::start().await;
+    script(
+        &server,
+        "
+        CLIENT TRACKING ON => -ERR CLIENT TRACKING is not supported: *
+        CLIENT TRACKING OFF => OK
+        CLIENT TRACKING FOO => -ERR syntax error
+        CLIENT TRACKINGINFO => [flags [off] redirect -1 prefixes []]
+        CLIENT CACHING YES => -ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled
+        CLIENT GETREDIR => -1
+        CLIENT KILL ID 99999 ID 99998 => 0
+        CLIENT KILL TYPE pubsub => 0
+        SET {a}1 v => OK
+        SET {a}2 v => OK
+        SET {b}1 v => OK
+        CLUSTER SLOT-STATS => -ERR wrong number of arguments for 'cluster|slot-stats' command
+        CLUSTER SLOT-STATS SLOTSRANGE 15494 15495 => [[15494 [key-count 0]] [15495 [key-count 2]]]
+        CLUSTER SLOT-STATS ORDERBY key-count LIMIT 2 => [[15495 [key-count 2]] [3300 [key-count 1]]]
+        CLUSTER SLOT-STATS ORDERBY key-count LIMIT 1 ASC => [[0 [key-count 0]]]
+        CLUSTER BUMPEPOCH => STILL *
+        CLUSTER SAVECONFIG => OK
+        CLUSTER COUNT-FAILURE-REPORTS abc => -ERR Unknown node abc
+        CLUSTER ADDSLOTS => -ERR wrong number of arguments for 'cluster|addslots' command
+        CLUSTER ADDSLOTS 1 => -ERR CLUSTER ADDSLOTS is not supported: slots are given to shards when the cluster is founded
+        CLUSTER FAILOVER => -ERR CLUSTER FAILOVER is not supported: leadership is per shard*
+        CLUSTER MEET 127.0.0.1 7000 => -ERR CLUSTER MEET is not supported: the nodes of a cluster are those of --cluster*
+        CLUSTER NOSUCH => -ERR unknown subcommand 'NOSUCH'. Try CLUSTER HELP.
+        CLUSTER MIGRATION STATUS => -ERR wrong number of arguments for 'cluster|migration' command
+        ",
+    )
+    .await;
+    let mut c = server.connect().await;
+    let id = c.ask("CLUSTER MYID").await;
+    assert_eq!(c.ask(&format!("CLUSTER COUNT-FAILURE-REPORTS {id}")).await, "0");
+}

@@ -152,10 +152,62 @@ pub(crate) fn unblock(args: &[Bytes]) -> Parsed {
     call(ClientCall::Unblock { id: not_negative(int(&args[2])?), error })
 }
 
+pub(crate) fn pause(args: &[Bytes]) -> Parsed {
+    let writes_only = match &args[3..] {
+        [] => false,
+        [word] if is(word, "WRITE") => true,
+        [word] if is(word, "ALL") => false,
+        [_] => return Err(Refused::from("ERR CLIENT PAUSE mode must be WRITE or ALL")),
+        _ => return Err(crate::command::table::wrong_arity("client|pause")),
+    };
+    let limit = timeout_ms(&args[2])?.unwrap_or_default();
+    call(ClientCall::Pause { limit, writes_only })
+}
+
+pub(crate) fn unpause(_: &[Bytes]) -> Parsed {
+    call(ClientCall::Unpause)
+}
+
+pub(crate) fn tracking(args: &[Bytes]) -> Parsed {
+    match on_off(&args[2])? {
+        false => Ok(Request::Ready(Reply::Ok)),
+        true => Err(Refused::from(
+            "ERR CLIENT TRACKING is not supported: the cluster does not tell which keys change; read a stream with XREAD \
+             BLOCK instead",
+        )),
+    }
+}
+
+pub(crate) fn trackinginfo(_: &[Bytes]) -> Parsed {
+    let word = |text: &'static [u8]| Reply::Bulk(Bytes::from_static(text));
+    Ok(Request::Ready(Reply::Map(vec![
+        (word(b"flags"), Reply::Set(vec![word(b"off")])),
+        (word(b"redirect"), Reply::Int(-1)),
+        (word(b"prefixes"), Reply::Array(Vec::new())),
+    ])))
+}
+
+pub(crate) fn caching(args: &[Bytes]) -> Parsed {
+    match &args[2] {
+        word if is(word, "YES") || is(word, "NO") => Err(Refused::from(
+            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled",
+        )),
+        _ => Err(Refused::from(SYNTAX)),
+    }
+}
+
+pub(crate) fn getredir(_: &[Bytes]) -> Parsed {
+    Ok(Request::Ready(Reply::Int(-1)))
+}
+
 pub(crate) fn help(_: &[Bytes]) -> Parsed {
     super::help(
         "CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
         &[
+            "CACHING (YES|NO)",
+            "    Refused: nothing is tracked.",
+            "GETREDIR",
+            "    Answer -1: nothing is tracked.",
             "GETNAME",
             "    Answer the name of this connection.",
             "ID",
@@ -172,12 +224,20 @@ pub(crate) fn help(_: &[Bytes]) -> Parsed {
             "    Accepted; connections are never evicted.",
             "NO-TOUCH (ON|OFF)",
             "    Accepted; keys carry no access time.",
+            "PAUSE <timeout> [WRITE|ALL]",
+            "    Let all clients of this node, or their writes, wait for <timeout> milliseconds.",
             "REPLY (ON|OFF|SKIP)",
             "    Turn the answers of this connection on or off, or skip one.",
             "SETINFO <option> <value>",
             "    Note the library at the other end: LIB-NAME, LIB-VER.",
             "SETNAME <name>",
             "    Name this connection.",
+            "TRACKING (ON|OFF) ...",
+            "    OFF is accepted, ON refused: nothing is tracked.",
+            "TRACKINGINFO",
+            "    Say that nothing is tracked.",
+            "UNPAUSE",
+            "    End the wait of PAUSE.",
             "UNBLOCK <clientid> [TIMEOUT|ERROR]",
             "    End the wait of a blocked connection.",
             "HELP",

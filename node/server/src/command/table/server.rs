@@ -231,8 +231,51 @@ const CLUSTER_SUBS: &[Row] = &[
     cluster("cluster|replicas", 3, "5.0.0", "Lists the replicas of a node.", "node-id"),
     cluster("cluster|shards", 2, "7.0.0", "Lists the shards with their slots and nodes.", ""),
     cluster("cluster|slaves", 3, "3.0.0", "Lists the replicas of a node.", "node-id"),
+    cluster(
+        "cluster|slot-stats",
+        -4,
+        "8.2.0",
+        "Answers how many keys the slots that this node leads have.",
+        "SLOTSRANGE start-slot end-slot|ORDERBY metric [LIMIT limit] [ASC|DESC]",
+    ),
+    operate("cluster|bumpepoch", 2, "3.0.0", "Answers the epoch, which is always agreed on.", ""),
+    operate("cluster|saveconfig", 2, "3.0.0", "Accepted: the map is on disk.", ""),
+    operate(
+        "cluster|count-failure-reports",
+        3,
+        "3.0.0",
+        "Answers 1 if this node cannot reach another.",
+        "node-id",
+    ),
+    operate("cluster|addslots", -3, "3.0.0", REFUSED, "slot [slot ...]"),
+    operate("cluster|addslotsrange", -4, "7.0.0", REFUSED, "start-slot end-slot [start-slot end-slot ...]"),
+    operate("cluster|delslots", -3, "3.0.0", REFUSED, "slot [slot ...]"),
+    operate("cluster|delslotsrange", -4, "7.0.0", REFUSED, "start-slot end-slot [start-slot end-slot ...]"),
+    operate("cluster|failover", -2, "3.0.0", REFUSED, "[FORCE|TAKEOVER]"),
+    operate("cluster|flushslots", 2, "3.0.0", REFUSED, ""),
+    operate("cluster|forget", 3, "3.0.0", REFUSED, "node-id"),
+    operate("cluster|meet", -4, "3.0.0", REFUSED, "ip port [cluster-bus-port]"),
+    operate("cluster|migration", -4, "8.4.0", REFUSED, "subcommand argument [argument ...]"),
+    operate("cluster|replicate", 3, "3.0.0", REFUSED, "node-id"),
+    operate("cluster|reset", -2, "3.0.0", REFUSED, "[HARD|SOFT]"),
+    operate("cluster|set-config-epoch", 3, "3.0.0", REFUSED, "config-epoch"),
+    operate("cluster|setslot", -4, "3.0.0", REFUSED, "slot state [node-id]"),
+    operate("cluster|syncslots", -3, "8.4.0", REFUSED, "argument [argument ...]"),
     cluster("cluster|slots", 2, "3.0.0", "Lists the slot ranges with their nodes.", ""),
 ];
+
+const REFUSED: &str = "Refused, and why.";
+
+/// For operators.
+const fn operate(
+    name: &'static str,
+    arity: i32,
+    since: &'static str,
+    summary: &'static str,
+    syntax: &'static str,
+) -> Row {
+    plain(name, arity, ADMIN | STALE, server::cluster).doc(CLUSTER, since, "O(1)", summary, syntax)
+}
 
 const fn cluster(
     name: &'static str,
