@@ -11,6 +11,7 @@
 //! `client-output-buffer-limit` before it is closed, and [`READ_AHEAD_BYTES`] of input that cannot be taken yet
 //! (`client-query-buffer-limit` behind a command that waits). An idle connection holds no buffer.
 
+mod crossed;
 mod dispatch;
 mod in_flight;
 mod observed;

@@ -4,6 +4,7 @@
 //! malformed one is answered as if it were right where they are not.
 
 use super::parse::dump::restore_options;
+use super::parse::groups::are_too_many;
 use super::parse::{BAD_ID, Refused, SYNTAX, is};
 use bytes::Bytes;
 use weir_stream::{EntryId, Query, ReadId, Refusal, Reply};
@@ -44,11 +45,12 @@ impl Late {
     pub fn of(name: &str, args: &[Bytes], refused: &Refused) -> Option<Late> {
         let no_such_key = || Reply::Error(Refusal::Text("ERR no such key".to_owned()));
         let type_of = |at: usize| Query::Type { key: args[at].clone() };
+        let late_create = || refused.0 == BAD_ID || are_too_many(args, true);
         let (query, look) = match name {
             "xdel" => (type_of(1), Look::Stream(Reply::Int(0))),
             // The ids of a key that is not there are never read.
             "xdelex" if refused.0 == BAD_ID => {
-                let count = args.get(args.iter().rposition(|arg| is(arg, "IDS"))? + 1)?;
+                let count = args.get(args.iter().skip(2).position(|arg| is(arg, "IDS"))? + 3)?;
                 let count: usize = std::str::from_utf8(count).ok()?.parse().ok()?;
                 (type_of(1), Look::Stream(Reply::Array(vec![Reply::Int(-1); count])))
             }
@@ -60,13 +62,13 @@ impl Late {
                 (Query::Exists { keys: vec![args[1].clone()] }, Look::Taken)
             }
             "object|freq" | "object|idletime" => (Query::RefCount { key: args[2].clone() }, Look::Key),
-            "xgroup|create" if refused.0 == BAD_ID && args[5..].iter().any(|arg| is(arg, "MKSTREAM")) => {
+            "xgroup|create" if late_create() && args[5..].iter().any(|arg| is(arg, "MKSTREAM")) => {
                 (type_of(2), Look::Type)
             }
-            "xgroup|create" if refused.0 == BAD_ID => {
+            "xgroup|create" if late_create() => {
                 (type_of(2), Look::Stream(Reply::Error(Refusal::Text(XGROUP_WITHOUT_KEY.to_owned()))))
             }
-            "xgroup|setid" if refused.0 == BAD_ID => {
+            "xgroup|setid" if refused.0 == BAD_ID || are_too_many(args, false) => {
                 (Query::XinfoConsumers { key: args[2].clone(), group: args[3].clone() }, Look::Group)
             }
             "getex" if refused.0 != SYNTAX => (Query::Get { key: args[1].clone() }, Look::Key),

@@ -101,7 +101,8 @@ impl Connection {
 
     /// Starts the call that was held back, if it may by now.
     pub(super) fn start_or_hold(&mut self, call: Call) {
-        if call.class().may_join(self.class) && !self.is_paused(&call) {
+        let looks_first = call.row.name == "exec" && self.class != Class::Idle && self.has_crossed();
+        if call.class().may_join(self.class) && !looks_first && !self.is_paused(&call) {
             self.start_seen(call);
         } else {
             self.held = Some(call);
@@ -347,12 +348,14 @@ impl Connection {
         let watched_slot = watched.first().map(|(key, _)| key_slot(key));
         let slots_differ =
             transaction.slot.is_some_and(|slot| watched_slot.is_some_and(|other| other != slot));
-        if transaction.crosses_slots || slots_differ {
+        if (transaction.crosses_slots || slots_differ) && !watched.is_empty() {
+            return self.refuse_crossed(row, watched, transaction.broken);
+        }
+        if transaction.crosses_slots {
             return self.answer(row.name, redirected(&Redirect::CrossSlot, &self.session.client));
         }
         if transaction.broken {
-            let text = "EXECABORT Transaction discarded because of previous errors.";
-            return self.answer(row.name, error(text));
+            return self.answer(row.name, error(ABORTED));
         }
         let mut ops = Vec::new();
         let mut places = Vec::with_capacity(transaction.queued.len());
@@ -410,7 +413,7 @@ impl Connection {
         Ok(Some(Park { deadline, client: self.session.client.id }))
     }
 
-    fn submit(
+    pub(super) fn submit(
         &mut self,
         row: &'static Row,
         slot: Option<Slot>,
@@ -497,6 +500,7 @@ impl Connection {
     }
 }
 
+pub(super) const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
 fn too_many_blocked() -> Reply {

@@ -1,5 +1,6 @@
 //! Calls that were started and not answered yet.
 
+use super::crossed::Crossed;
 use crate::clients::Client;
 use crate::command::control::{BUSY, DISK_FULL, UNKNOWN};
 use crate::command::error;
@@ -67,6 +68,8 @@ pub(super) enum Finish {
     Merged(Vec<Place>),
     /// A refusal that had to look at the state first.
     Late(Box<Late>),
+    /// EXEC of what crosses slots, after a look at what is watched.
+    Crossed(Box<Crossed>),
 }
 
 /// Where the answer to an element of a transaction comes from.
@@ -288,6 +291,7 @@ impl InFlight {
         Poll::Ready(match self.about.finish.take() {
             Some(Finish::Merged(places)) => merged(places, done.reply),
             Some(Finish::Late(late)) => late.answer(done.reply),
+            Some(Finish::Crossed(crossed)) => crossed.answer(done.reply),
             None => done.reply,
         })
     }

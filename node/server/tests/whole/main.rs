@@ -5,4 +5,5 @@ mod connection;
 mod founding;
 mod observe;
 mod pubsub;
+mod refusals;
 mod waits;

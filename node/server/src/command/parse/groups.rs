@@ -46,7 +46,22 @@ struct Options {
     entries_read: Option<i64>,
 }
 
+/// Whether all options are known, but there are too many.
+pub(in crate::command) fn are_too_many(args: &[Bytes], create: bool) -> bool {
+    args.len() > most(create) && known_options(args, create).is_ok()
+}
+
+/// Arguments of CREATE, and of SETID.
+fn most(create: bool) -> usize {
+    if create { 8 } else { 7 }
+}
+
 fn options(args: &[Bytes], create: bool) -> Parsed<Options> {
+    let options = known_options(args, create)?;
+    if args.len() > most(create) { Err(sub_syntax(args)) } else { Ok(options) }
+}
+
+fn known_options(args: &[Bytes], create: bool) -> Parsed<Options> {
     let mut options = Options::default();
     let mut at = 5;
     while at < args.len() {
@@ -63,10 +78,6 @@ fn options(args: &[Bytes], create: bool) -> Parsed<Options> {
         } else {
             return Err(sub_syntax(args));
         }
-    }
-    let most = if create { 8 } else { 7 };
-    if args.len() > most {
-        return Err(sub_syntax(args));
     }
     Ok(options)
 }
