@@ -58,33 +58,46 @@ pub(crate) async fn failover_and_idle(
         report.figure("idle CPU of three processes", percent, "%", note);
     }
     if failover {
-        let mut gaps = Vec::new();
-        for round in 0..plan.kills {
-            let gap = failover_gap(&mut cluster, round).await?;
-            eprintln!("  kill -9 of a leader, round {}: {gap:.3} s", round + 1);
-            gaps.push(gap);
+        for end in [End::Killed, End::Terminated] {
+            let mut gaps = Vec::new();
+            for round in 0..plan.kills {
+                let gap = write_gap(&mut cluster, round, end).await?;
+                eprintln!("  {} of a leader, round {}: {gap:.3} s", end.name(), round + 1);
+                gaps.push(gap);
+            }
+            let worst = gaps.iter().copied().fold(0.0, f64::max);
+            let rounds = format!("{} rounds of {}", gaps.len(), end.name());
+            report.figure(&format!("{}, median", end.figure()), median(gaps), "s", rounds);
+            let note = format!("longest time a writer of that shard had no answer; target {}", end.target());
+            report.figure(&format!("{}, longest", end.figure()), worst, "s", note);
         }
-        let worst = gaps.iter().copied().fold(0.0, f64::max);
-        report.figure(
-            "failover gap, median",
-            median(gaps.clone()),
-            "s",
-            format!("{} rounds of kill -9", gaps.len()),
-        );
-        report.figure(
-            "failover gap, longest",
-            worst,
-            "s",
-            "longest time a writer of that shard had no answer; target 1.5",
-        );
     }
     Ok(())
 }
 
-/// Kills the leader of one shard under writers of that shard; seconds of the longest time without an answer.
-async fn failover_gap(cluster: &mut Cluster, round: usize) -> Result<f64> {
+/// How a leader ends.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    Killed,
+    Terminated,
+}
+
+impl End {
+    fn name(self) -> &'static str {
+        if self == End::Killed { "kill -9" } else { "SIGTERM" }
+    }
+    fn figure(self) -> &'static str {
+        if self == End::Killed { "failover gap" } else { "planned handover gap" }
+    }
+    fn target(self) -> &'static str {
+        if self == End::Killed { "1.5" } else { "0.05" }
+    }
+}
+
+/// Ends the leader of one shard under writers of that shard; seconds of the longest time without an answer.
+async fn write_gap(cluster: &mut Cluster, round: usize, end: End) -> Result<f64> {
     let seeds = cluster.addresses();
-    let key = format!("failover:{round}");
+    let key = format!("{}:{round}", end.name());
     let (stop, stopped) = watch::channel(false);
     let answers = Arc::new(Mutex::new(Vec::new()));
     let writers: Vec<_> = (0..4)
@@ -107,8 +120,11 @@ async fn failover_gap(cluster: &mut Cluster, round: usize) -> Result<f64> {
     // Asked at the last moment: leaders may still be spreading after the round before.
     let address = Target::cluster(&seeds).await?.address_of(&key);
     let leader = cluster.node_at(&address).with_context(|| format!("{address} is no node of ours"))?;
-    cluster.kill(leader).await?;
-    let killed = Instant::now();
+    let ended = Instant::now();
+    match end {
+        End::Killed => cluster.kill(leader).await?,
+        End::Terminated => _ = cluster.terminate(leader).await?,
+    }
     sleep(Duration::from_secs(4)).await;
     stop.send_replace(true);
     for writer in writers {
@@ -120,9 +136,8 @@ async fn failover_gap(cluster: &mut Cluster, round: usize) -> Result<f64> {
     sleep(Duration::from_secs(1)).await;
     let mut times = answers.lock().expect("answers").clone();
     times.sort();
-    times.push(killed + Duration::from_secs(4));
-    let gaps =
-        times.windows(2).filter(|pair| pair[1] >= killed).map(|pair| (pair[1] - pair[0]).as_secs_f64());
+    times.push(ended + Duration::from_secs(4));
+    let gaps = times.windows(2).filter(|pair| pair[1] >= ended).map(|pair| (pair[1] - pair[0]).as_secs_f64());
     Ok(gaps.fold(0.0, f64::max))
 }
 

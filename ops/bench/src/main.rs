@@ -79,7 +79,7 @@ enum Chapter {
     Reads,
     /// Appends as redis-benchmark sees them.
     RedisBenchmark,
-    /// How long writers stand still when a leader is killed.
+    /// How long writers stand still when a leader is killed, or told to stop.
     Failover,
     /// What three idle nodes cost.
     Idle,
