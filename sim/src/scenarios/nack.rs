@@ -12,7 +12,7 @@ pub(super) fn draw(plan: &mut Plan, rng: &mut StdRng) {
     plan.crowd.surface = rng.random_range(3..=5);
     plan.crowd.mix = Mix::Released;
     plan.crowd.producers = 3;
-    plan.crowd.pause_ms_max = 110;
+    plan.crowd.pause_ms_max = 130;
     plan.set("snapshot-log-bytes", rng.random_range(4..16) * 1024);
     let behind = Fault::InterruptedInstall {
         shard: rng.random_range(0..plan.shards.min(2)),

@@ -11,7 +11,7 @@ pub(super) fn draw(plan: &mut Plan, rng: &mut StdRng) {
     plan.crowd.producers = 10;
     plan.crowd.takers = 4;
     plan.crowd.quitters = 2;
-    plan.crowd.pause_ms_max = 150;
+    plan.crowd.pause_ms_max = 320;
     plan.set("queue-commands-max", rng.random_range(2..8));
     plan.set("blocked-clients-max", 2);
     plan.set("batch-commands-max", rng.random_range(2..8));
