@@ -114,6 +114,8 @@ pub enum StringEdit {
     GetDelete,
     /// GETEX. Answers the value.
     GetExpire(KeepUntil),
+    /// DELEX with a condition: 1 if the key was removed, else 0.
+    DeleteIf(SetCondition),
 }
 
 /// What GETEX makes of the end of a key.
@@ -388,6 +390,10 @@ pub enum SetCondition {
     IfEqual(Bytes),
     /// IFNE: another string, or nothing.
     IfNotEqual(Bytes),
+    /// IFDEQ: a string with this digest is there, 16 hexadecimal digits.
+    IfDigest(Bytes),
+    /// IFDNE: a string with another digest, or nothing.
+    IfNotDigest(Bytes),
 }
 
 /// A time to live or a deadline.
@@ -485,6 +491,8 @@ pub enum Query {
     Scan { cursor: u64, count: u64 },
     /// Whether XREADGROUP finds the group at each key: OK, or its refusal.
     HaveGroup { keys: Vec<Key>, group: Bytes },
+    /// DIGEST; nil without a key.
+    Digest { key: Key },
 }
 
 impl Query {

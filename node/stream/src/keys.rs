@@ -107,6 +107,7 @@ impl Query {
             | Query::XinfoStream { key, .. }
             | Query::XinfoGroups { key }
             | Query::XinfoConsumers { key, .. }
+            | Query::Digest { key }
             | Query::Get { key }
             | Query::Strlen { key }
             | Query::GetRange { key, .. }

@@ -245,6 +245,10 @@ impl Machine {
             Query::XinfoGroups { key } => self.xinfo_groups(key),
             Query::XinfoConsumers { key, group } => self.xinfo_consumers(now_ms, key, group),
             Query::Get { key } => self.get(key),
+            Query::Digest { key } => {
+                let value = self.string(key)?;
+                Ok(value.map_or(Reply::NilBulk, |value| Reply::Bulk(crate::write::set::digest(value).into())))
+            }
             Query::GetMany { keys } => Ok(self.get_many(keys)),
             Query::Strlen { key } => Ok(int(self.string(key)?.map_or(0, |value| value.len() as u64))),
             Query::GetRange { key, start, end } => self.get_range(key, *start, *end),

@@ -13,6 +13,14 @@ impl Refusal {
         Self::fixed("WRONGTYPE Operation against a key holding the wrong kind of value")
     }
 
+    pub(crate) fn bad_digest() -> Refusal {
+        Self::fixed("ERR must be exactly 16 hexadecimal characters")
+    }
+
+    pub(crate) fn condition_of_no_string() -> Refusal {
+        Self::fixed("ERR Key should be of string type if conditions are specified")
+    }
+
     pub(crate) fn no_such_key() -> Refusal {
         Self::fixed("ERR no such key")
     }

@@ -21,6 +21,7 @@ const ALLOWED: &[&str] = &[
     "syn",
     "thiserror",
     "thiserror-impl",
+    "twox-hash",
     "unicode-ident",
     "weir-stream",
 ];

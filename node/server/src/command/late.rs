@@ -29,6 +29,8 @@ enum Look {
     Stream(Reply),
     /// There must be a key of any type; else the answer is nil.
     Key,
+    /// There must be a key, else the answer is 0, and a string.
+    Condition,
     /// There must be a group, in the words of XGROUP.
     Group,
     /// Any refusal of the look.
@@ -55,6 +57,7 @@ impl Late {
                 (type_of(1), Look::Stream(Reply::Array(vec![Reply::Int(-1); count])))
             }
             "xdelex" | "xackdel" => (type_of(1), Look::Type),
+            "delex" if args.len() == 4 => (Query::Get { key: args[1].clone() }, Look::Condition),
             "xcfgset" => (type_of(1), Look::Stream(no_such_key())),
             "xinfo|stream" => (type_of(2), Look::Stream(no_such_key())),
             // Options come before the key, what is to be restored comes after it.
@@ -107,6 +110,10 @@ impl Late {
             }
             (Look::Stream(missing), Reply::Simple("none")) => missing,
             (Look::Key, Reply::NilBulk) => Reply::NilBulk,
+            (Look::Condition, Reply::NilBulk) => Reply::Int(0),
+            (Look::Condition, Reply::Error(_)) => Reply::Error(Refusal::Text(
+                "ERR Key should be of string type if conditions are specified".to_owned(),
+            )),
             (Look::Stream(_) | Look::Type, Reply::Simple(kind)) if !matches!(kind, "none" | "stream") => {
                 Reply::Error(Refusal::Text(WRONG_TYPE.to_owned()))
             }

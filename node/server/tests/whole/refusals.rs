@@ -55,3 +55,47 @@ async fn too_many_options_and_words_that_are_no_ids_come_after_the_type_of_the_k
     )
     .await;
 }
+
+#[tokio::test]
+async fn strings_are_set_and_removed_by_what_they_are() {
+    let server = Server::start().await;
+    script(
+        &server,
+        "
+        SET x ohmytext => OK
+        DIGEST x => c5bd71b3a5512e5e
+        DIGEST no => nil
+        SET x v IFDEQ 0000000000000000 => nil
+        SET x v IFDEQ abc => -ERR must be exactly 16 hexadecimal characters
+        SET x v IFDEQ zzzzzzzzzzzzzzzz => nil
+        SET x v IFDNE c5bd71b3a5512e5e => nil
+        SET x v IFDEQ c5bd71b3a5512e5e NX => -ERR syntax error
+        SET x v IFDEQ => -ERR syntax error
+        SET x v2 IFDEQ C5BD71B3A5512E5E GET => ohmytext
+        SET x v3 IFDNE 0000000000000000 => OK
+        SET no v IFDEQ 0000000000000000 => nil
+        SET no v IFDNE abc => OK
+        XADD st 1-1 a b => 1-1
+        SET st v IFDEQ abc => -WRONGTYPE Operation against a key holding the wrong kind of value
+        DIGEST st => -WRONGTYPE Operation against a key holding the wrong kind of value
+        DELEX x FOO v => -ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE
+        DELEX x NX v => -ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE
+        DELEX gone FOO v => 0
+        DELEX st FOO v => -ERR Key should be of string type if conditions are specified
+        DELEX st IFDEQ 00 => -ERR Key should be of string type if conditions are specified
+        DELEX x IFDEQ 00 => -ERR must be exactly 16 hexadecimal characters
+        DELEX gone IFDEQ 00 => 0
+        DELEX x IFEQ => -ERR wrong number of arguments for 'delex' command
+        DELEX x IFEQ a b => -ERR wrong number of arguments for 'delex' command
+        DELEX x IFEQ no => 0
+        DELEX x IFNE v3 => 0
+        DELEX x IFEQ v3 => 1
+        DELEX gone IFNE v => 0
+        DELEX no IFDNE 0000000000000000 => 1
+        DELEX st => 1
+        EXISTS x no st => -CROSSSLOT*
+        EXISTS x => 0
+        ",
+    )
+    .await;
+}

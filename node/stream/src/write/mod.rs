@@ -5,7 +5,7 @@ mod expire;
 mod flush;
 mod keys;
 mod restore;
-mod set;
+pub(crate) mod set;
 mod slots;
 pub(crate) mod strings;
 mod xack;

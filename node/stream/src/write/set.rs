@@ -5,12 +5,40 @@ use crate::keyspace::{Item, Value};
 use crate::machine::Machine;
 use crate::unit::Unit;
 use crate::{Refusal, Reply, Set, SetCondition};
+use alloc::format;
+use alloc::string::String;
 use bytes::Bytes;
+
+const DIGEST_DIGITS: usize = 16;
+
+/// XXH3 of a string, as DIGEST answers it.
+pub(crate) fn digest(value: &[u8]) -> String {
+    format!("{:016x}", twox_hash::XxHash3_64::oneshot(value))
+}
 
 impl SetCondition {
     /// Whether it looks at the old value.
     fn compares(&self) -> bool {
-        matches!(self, SetCondition::IfEqual(_) | SetCondition::IfNotEqual(_))
+        !matches!(self, SetCondition::Always | SetCondition::IfAbsent | SetCondition::IfPresent)
+    }
+
+    /// Whether it holds for a key that is there or not, with this string. A digest is read only where there is one to
+    /// compare it with.
+    pub(crate) fn holds(&self, is_there: bool, old: Option<&Bytes>) -> Result<bool, Refusal> {
+        let has_digest = |wanted: &Bytes| match old {
+            None => Ok(false),
+            Some(_) if wanted.len() != DIGEST_DIGITS => Err(Refusal::bad_digest()),
+            Some(old) => Ok(digest(old).as_bytes().eq_ignore_ascii_case(wanted)),
+        };
+        Ok(match self {
+            SetCondition::Always => true,
+            SetCondition::IfAbsent => !is_there,
+            SetCondition::IfPresent => is_there,
+            SetCondition::IfEqual(value) => old == Some(value),
+            SetCondition::IfNotEqual(value) => old != Some(value),
+            SetCondition::IfDigest(wanted) => has_digest(wanted)?,
+            SetCondition::IfNotDigest(wanted) => !has_digest(wanted)?,
+        })
     }
 }
 
@@ -27,14 +55,7 @@ impl Machine {
             Some(value) => Reply::Bulk(value.clone()),
             None => Reply::NilBulk,
         };
-        let wanted = match &set.condition {
-            SetCondition::Always => true,
-            SetCondition::IfAbsent => old.is_none(),
-            SetCondition::IfPresent => old.is_some(),
-            SetCondition::IfEqual(value) => old_value.as_ref() == Some(value),
-            SetCondition::IfNotEqual(value) => old_value.as_ref() != Some(value),
-        };
-        if !wanted {
+        if !set.condition.holds(old.is_some(), old_value.as_ref())? {
             return Ok(answer(Reply::NilBulk));
         }
         let deadline_ms = match set.expire {

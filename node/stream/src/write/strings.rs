@@ -28,8 +28,15 @@ impl Machine {
         key: &Key,
         edit: &StringEdit,
     ) -> Result<Reply, Refusal> {
+        if let StringEdit::DeleteIf(condition) = edit {
+            let Some(item) = self.keyspace.get(key) else { return Ok(Reply::Int(0)) };
+            let Value::String(value) = &item.value else { return Err(Refusal::condition_of_no_string()) };
+            let removed = condition.holds(true, Some(value))? && self.remove_key(unit, key);
+            return Ok(int(u64::from(removed)));
+        }
         let old = self.string(key)?.cloned();
         match edit {
+            StringEdit::DeleteIf(_) => unreachable!("answered above"),
             StringEdit::Append(tail) if old.is_none() => {
                 self.replace_string(key, Bytes::copy_from_slice(tail));
                 Ok(int(tail.len() as u64))

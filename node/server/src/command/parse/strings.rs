@@ -26,7 +26,8 @@ pub(crate) fn set(args: &[Bytes]) -> Parsed {
             expire = Some(given);
             at += 1;
         } else if let Some(condition) = condition_option(&args[at..], &set.condition) {
-            at += usize::from(matches!(condition, SetCondition::IfEqual(_) | SetCondition::IfNotEqual(_)));
+            let plain = [SetCondition::IfAbsent, SetCondition::IfPresent].contains(&condition);
+            at += usize::from(!plain);
             set.condition = condition;
         } else if is(option, "GET") {
             set.get = true;
@@ -50,10 +51,30 @@ fn condition_option(args: &[Bytes], before: &SetCondition) -> Option<SetConditio
         (word, _) if is(word, "XX") => SetCondition::IfPresent,
         (word, Some(value)) if is(word, "IFEQ") => SetCondition::IfEqual(value.clone()),
         (word, Some(value)) if is(word, "IFNE") => SetCondition::IfNotEqual(value.clone()),
+        (word, Some(value)) if is(word, "IFDEQ") => SetCondition::IfDigest(value.clone()),
+        (word, Some(value)) if is(word, "IFDNE") => SetCondition::IfNotDigest(value.clone()),
         _ => return None,
     };
     let same = std::mem::discriminant(&condition) == std::mem::discriminant(before);
     (same || *before == SetCondition::Always).then_some(condition)
+}
+
+pub(crate) fn delex(args: &[Bytes]) -> Parsed {
+    let condition = match &args[2..] {
+        [] => return Ok(Request::write(Command::Del { keys: vec![args[1].clone()] })),
+        [_, _] => match condition_option(&args[2..], &SetCondition::Always) {
+            Some(SetCondition::IfAbsent | SetCondition::IfPresent) | None => {
+                return Err(Refused::from("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE"));
+            }
+            Some(condition) => condition,
+        },
+        _ => return Err(crate::command::table::wrong_arity("delex")),
+    };
+    Ok(Request::write(Command::EditString { key: args[1].clone(), edit: StringEdit::DeleteIf(condition) }))
+}
+
+pub(crate) fn digest(args: &[Bytes]) -> Parsed {
+    Ok(Request::read(Query::Digest { key: args[1].clone() }))
 }
 
 pub(crate) fn setnx(args: &[Bytes]) -> Parsed {

@@ -145,7 +145,7 @@ pub(super) const ROWS: &[Row] = &[
         "1.0.0",
         "O(1)",
         "Sets the string at a key.",
-        "key value [NX | XX | IFEQ ifeq-value | IFNE ifne-value] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
+        "key value [NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
     ),
     row("get", 2, READONLY | FAST, ONE, Read, strings::get).doc(
         "string",
@@ -166,6 +166,20 @@ pub(super) const ROWS: &[Row] = &[
         "6.2.0",
         "O(1)",
         "Answers the string at a key and removes the key.",
+        "key",
+    ),
+    row("delex", -2, WRITE | FAST, ONE, Delete, strings::delex).doc(
+        STRING,
+        "8.4.0",
+        "O(1), with a digest O(N), N being the bytes of the string",
+        "Removes a key if its string, or the digest of it, is as told.",
+        "key [IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest]",
+    ),
+    row("digest", 2, READONLY | FAST, ONE, Read, strings::digest).doc(
+        STRING,
+        "8.4.0",
+        "O(N), N being the bytes of the string",
+        "Answers the XXH3 digest of a string.",
         "key",
     ),
     row("getset", 3, WRITE | DENYOOM | FAST, ONE, Update, strings::getset).doc(
