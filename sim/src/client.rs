@@ -16,6 +16,7 @@ use weir_tests::{
     slots::slot_of,
 };
 
+use crate::cluster::PLAIN_PORT;
 use crate::net::{Grid, dial};
 
 /// One client. Runs one call at a time.
@@ -31,6 +32,8 @@ pub(crate) struct Client {
     readonly: bool,
     /// Now and then it asks a node that it does not believe to lead.
     strays: bool,
+    /// It knows no cluster.
+    plain: bool,
 }
 
 struct Connection {
@@ -52,12 +55,24 @@ impl Client {
             patience,
             readonly: false,
             strays: true,
+            plain: false,
         }
     }
 
-    /// Says READONLY on every connection and asks any node.
+    /// Says READONLY on every connection and asks any node, none of them at its plain port.
     pub(crate) fn set_readonly(&mut self) {
         self.readonly = true;
+        self.plain = false;
+    }
+
+    /// Connects to plain ports. It stays with a node that answered, whoever leads.
+    pub(crate) fn set_plain(&mut self) {
+        self.plain = true;
+    }
+
+    /// Whether it speaks to plain ports.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain
     }
 
     /// Asks nobody else while it knows a leader.
@@ -199,7 +214,11 @@ impl Client {
         if self.connections.contains_key(at) {
             return Ok(());
         }
-        let dialed = timeout(self.patience.min(Duration::from_millis(800)), dial(&self.grid, at)).await;
+        let to = match (self.plain, at.rsplit_once(':')) {
+            (true, Some((host, _))) => format!("{host}:{PLAIN_PORT}"),
+            _ => at.to_owned(),
+        };
+        let dialed = timeout(self.patience.min(Duration::from_millis(800)), dial(&self.grid, &to)).await;
         let stream = dialed.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         let mut connection = Connection { stream, buffer: BytesMut::new() };
         if self.readonly {

@@ -36,6 +36,8 @@ use crate::{
 pub(crate) const SEGMENT_BYTES: u64 = 256 << 10;
 /// Where the clients find every node; each is a host of its own.
 pub(crate) const PORT: u16 = 7001;
+/// And the one for clients that know no cluster, where there are such.
+pub(crate) const PLAIN_PORT: u16 = 6379;
 /// How often it is looked who leads: more often than anybody can win an election and lose it again.
 const WATCH_EVERY: Duration = Duration::from_millis(4);
 /// How often points of progress and bounds are looked at.
@@ -444,6 +446,9 @@ fn settings(name: &str, cluster: &str, plan: &Plan) -> Config {
     ];
     let mut flags: BTreeMap<String, String> =
         usual.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    if plan.crowd.plain {
+        flags.insert("plain-port".to_owned(), PLAIN_PORT.to_string());
+    }
     flags.extend(plan.settings.iter().cloned());
     match Config::load(&Sources { flags: flags.into_iter().collect(), ..Sources::default() }) {
         Ok(config) => config,

@@ -70,6 +70,9 @@ pub(crate) struct Crowd {
     /// SET with PX and GET, each setting a key of its own.
     #[serde(default)]
     pub(crate) timed: usize,
+    /// All but readers of followers know no cluster: they ask any node's plain port.
+    #[serde(default)]
+    pub(crate) plain: bool,
     /// Longest pause between two calls of a client, in milliseconds.
     pub(crate) pause_ms_max: u64,
 }
@@ -115,6 +118,7 @@ impl Plan {
                 surface: 0,
                 mix: Mix::default(),
                 timed: 0,
+                plain: false,
                 pause_ms_max: 140,
             },
             settings: Vec::new(),

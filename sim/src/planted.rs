@@ -61,6 +61,8 @@ pub(crate) enum Bug {
     ForgetAGroup,
     /// Entries that were given back are left out of snapshots.
     SnapshotWithoutReleased,
+    /// What was forwarded to a leader and has no answer is forwarded once more.
+    ForwardAgain,
 }
 
 impl Bug {
@@ -106,6 +108,7 @@ impl Bug {
             Self::ExpiryByClock => Inside::ExpiryByClock,
             Self::ForgetAGroup => Inside::ForgetAGroup,
             Self::SnapshotWithoutReleased => Inside::SnapshotWithoutReleased,
+            Self::ForwardAgain => Inside::ForwardAgain,
         })
     }
 
@@ -128,6 +131,7 @@ impl Bug {
             Self::ExpiryByClock => Scenario::Expiry,
             Self::ForgetAGroup => Scenario::Refs,
             Self::SnapshotWithoutReleased => Scenario::Nack,
+            Self::ForwardAgain => Scenario::PlainPort,
         }
     }
 
@@ -191,6 +195,7 @@ impl Bug {
             Self::ExpiryByClock => &["ends_in_time"],
             Self::ForgetAGroup => &["surface"],
             Self::SnapshotWithoutReleased => &["surface", "equal_state_at_equal_index"],
+            Self::ForwardAgain => &["nothing_invented", "surface", "pipelines_keep_order"],
             Self::PurgeTooMuch => &[
                 "nothing_panics",
                 "damaged_nodes_stop",

@@ -82,6 +82,8 @@ impl Story {
         let trace = cluster.world.trace.clone();
         // There and back, each up to a tick longer than the network takes.
         let there_and_back = micros(cluster.world.latency_max() * 2) + 4_000;
+        // Behind a plain port there is one way more.
+        let there_and_back = if plan.crowd.plain { 2 * there_and_back } else { there_and_back };
         let history = History {
             keys: keys.clone(),
             groups: GROUPS.iter().map(|&group| group.to_owned()).collect(),

@@ -6,8 +6,10 @@ use std::sync::Mutex;
 
 /// TLS ports, where a test has them, lie this far above the client port.
 pub const TLS_OFFSET: u16 = 4_500;
-/// So do TLS, peer and admin ports.
-pub const OFFSETS: [u16; 4] = [0, TLS_OFFSET, 10_000, 20_000];
+/// Plain ports likewise.
+pub const PLAIN_OFFSET: u16 = 9_000;
+/// So do TLS, plain, peer and admin ports.
+pub const OFFSETS: [u16; 5] = [0, TLS_OFFSET, PLAIN_OFFSET, 10_000, 20_000];
 
 /// What this process gave out: tests that run at once must not get the same.
 static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());

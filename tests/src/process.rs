@@ -1,6 +1,6 @@
 //! Nodes as operating system processes.
 
-use crate::ports::{TLS_OFFSET, free_ports};
+use crate::ports::{PLAIN_OFFSET, TLS_OFFSET, free_ports};
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -211,7 +211,7 @@ pub struct ClusterOptions {
     pub dir: PathBuf,
     /// Number of nodes.
     pub nodes: u16,
-    /// Further arguments of `weir start`; `{port}` and `{tls-port}` stand for the node's.
+    /// Further arguments of `weir start`; `{port}`, `{tls-port}` and `{plain-port}` stand for the node's.
     pub arguments: Vec<String>,
     /// Where each node runs. Empty: all on the loopback address, on free ports, with data below `dir`.
     pub hosts: Vec<Host>,
@@ -293,6 +293,11 @@ impl Cluster {
         self.port(node) + TLS_OFFSET
     }
 
+    /// Port of a node for clients that know no cluster, if it was started with one.
+    pub fn plain_port(&self, node: usize) -> u16 {
+        self.port(node) + PLAIN_OFFSET
+    }
+
     /// Client address of a node.
     pub fn address(&self, node: usize) -> String {
         format!("{}:{}", self.options.hosts[node].name, self.port(node))
@@ -334,9 +339,15 @@ impl Cluster {
             "--cluster".into(),
             members.join(","),
         ];
-        let (port, tls_port) = (self.port(node).to_string(), self.tls_port(node).to_string());
+        let ports = [
+            ("{port}", self.port(node)),
+            ("{tls-port}", self.tls_port(node)),
+            ("{plain-port}", self.plain_port(node)),
+        ];
         let further = self.options.arguments.iter();
-        arguments.extend(further.map(|a| a.replace("{port}", &port).replace("{tls-port}", &tls_port)));
+        arguments.extend(further.map(|argument| {
+            ports.iter().fold(argument.clone(), |text, (name, port)| text.replace(name, &port.to_string()))
+        }));
         arguments
     }
 

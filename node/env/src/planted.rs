@@ -52,11 +52,13 @@ pub enum Bug {
     ForgetAGroup,
     /// Entries that were given back are left out of snapshots.
     SnapshotWithoutReleased,
+    /// What was forwarded to a leader and has no answer is forwarded once more.
+    ForwardAgain,
 }
 
 impl Bug {
     /// Every bug by its name.
-    pub const ALL: [(&str, Bug); 22] = [
+    pub const ALL: [(&str, Bug); 23] = [
         ("reply-before-commit", Bug::ReplyBeforeCommit),
         ("clock-in-apply", Bug::ClockInApply),
         ("unordered-apply", Bug::UnorderedApply),
@@ -79,6 +81,7 @@ impl Bug {
         ("expiry-by-clock", Bug::ExpiryByClock),
         ("forget-a-group", Bug::ForgetAGroup),
         ("snapshot-without-released", Bug::SnapshotWithoutReleased),
+        ("forward-again", Bug::ForwardAgain),
     ];
 }
 

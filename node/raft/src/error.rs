@@ -13,6 +13,14 @@ pub enum Error {
         /// What the transport said.
         reason: String,
     },
+    /// No connection to the peer could be made: nothing was sent.
+    #[error("peer {peer} is not connected: {reason}")]
+    NotConnected {
+        /// Who was called.
+        peer: String,
+        /// What the transport said.
+        reason: String,
+    },
     /// No answer in time; the call may have been carried out.
     #[error("peer {peer} did not answer in {millis} ms")]
     Timeout {

@@ -1,5 +1,5 @@
-//! The outbound side of the peer protocol: two connections a peer, shared by all groups, so that a heartbeat does not
-//! queue behind a large entry.
+//! The outbound side of the peer protocol: three connections a peer, shared by all groups, so that a heartbeat does not
+//! queue behind a large entry or behind the work of clients.
 //!
 //! gRPC over the node's [`weir_env::Net`]. Messages are raw bytes, so nothing is generated. Every call
 //! carries the cluster id, the sender and the receiver; the receiving side refuses what does not match.
@@ -54,9 +54,9 @@ pub(crate) mod method {
     pub(crate) const STANDING: &str = "/weir.Peer/Standing";
     pub(crate) const CALL: &str = "/weir.Peer/Call";
 
-    /// Whether its messages may be so large that others should not wait behind them.
-    pub(super) fn is_bulky(method: &str) -> bool {
-        matches!(method, APPEND | SNAPSHOT)
+    /// The connection for it. Messages of some may be so large that others should not wait behind them.
+    pub(super) fn line(method: &str) -> super::Line {
+        if matches!(method, APPEND | SNAPSHOT) { super::Line::Bulk } else { super::Line::Urgent }
     }
 }
 
@@ -94,6 +94,16 @@ struct Peer {
     channel: RwLock<Option<Channel>>,
     /// What must not queue behind them: heartbeats, votes, and calls with small answers.
     urgent: RwLock<Option<Channel>>,
+    /// What clients of this node want done there.
+    work: RwLock<Option<Channel>>,
+}
+
+/// Which connection to a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Line {
+    Bulk,
+    Urgent,
+    Work,
 }
 
 impl Peers {
@@ -129,6 +139,7 @@ impl Peers {
             *peer.addr.write() = addr;
             *peer.channel.write() = None;
             *peer.urgent.write() = None;
+            *peer.work.write() = None;
         }
     }
 
@@ -158,7 +169,8 @@ impl Peers {
     /// Asks a peer's handler and waits for the answer.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] and [`Error::Timeout`] leave open whether the peer acted.
+    /// [`Error::Unreachable`] and [`Error::Timeout`] leave open whether the peer acted. After [`Error::NotConnected`],
+    /// [`Error::NoAddress`] and [`Error::Refused`] it did not; after [`Error::Remote`] its handler says so in words.
     pub async fn call(
         &self,
         to: NodeId,
@@ -166,7 +178,33 @@ impl Peers {
         payload: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, Error> {
-        let channel = self.channel(to, method::CALL)?;
+        self.call_on(Line::Urgent, to, kind, payload, timeout).await
+    }
+
+    /// As [`Peers::call`], for what is large or takes long: on a connection of its own, behind which neither heartbeats
+    /// nor entries wait. Dropping the future tells the peer, which drops what it does for the call.
+    ///
+    /// # Errors
+    /// As [`Peers::call`].
+    pub async fn call_work(
+        &self,
+        to: NodeId,
+        kind: u16,
+        payload: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, Error> {
+        self.call_on(Line::Work, to, kind, payload, timeout).await
+    }
+
+    async fn call_on(
+        &self,
+        line: Line,
+        to: NodeId,
+        kind: u16,
+        payload: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, Error> {
+        let channel = self.channel(to, line)?;
         let mut request = Request::new(payload);
         self.sign(&mut request, Some(to));
         put_number(&mut request, HEADER_KIND, u64::from(kind));
@@ -211,7 +249,7 @@ impl Peers {
         payload: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, Error> {
-        let channel = self.channel(to, method)?;
+        let channel = self.channel(to, method::line(method))?;
         let mut request = Request::new(payload);
         self.sign(&mut request, Some(to));
         put_number(&mut request, HEADER_GROUP, u64::from(group.0));
@@ -235,7 +273,7 @@ impl Peers {
     where
         S: futures_util::Stream<Item = Bytes> + Send + 'static,
     {
-        let channel = self.channel(to, method)?;
+        let channel = self.channel(to, method::line(method))?;
         let mut request = Request::new(input);
         self.sign(&mut request, Some(to));
         put_number(&mut request, HEADER_GROUP, u64::from(group.0));
@@ -262,15 +300,19 @@ impl Peers {
                 hex: RwLock::default(),
                 channel: RwLock::default(),
                 urgent: RwLock::default(),
+                work: RwLock::default(),
             })
         };
         self.0.peers.write().entry(node).or_insert_with(fresh).clone()
     }
 
-    /// The connection to a peer that calls of `method` share.
-    fn channel(&self, to: NodeId, method: &str) -> Result<Channel, Error> {
+    fn channel(&self, to: NodeId, line: Line) -> Result<Channel, Error> {
         let peer = self.peer(to);
-        let channel = if method::is_bulky(method) { &peer.channel } else { &peer.urgent };
+        let channel = match line {
+            Line::Bulk => &peer.channel,
+            Line::Urgent => &peer.urgent,
+            Line::Work => &peer.work,
+        };
         if let Some(channel) = &*channel.read() {
             return Ok(channel.clone());
         }
@@ -295,7 +337,7 @@ impl Peers {
                     Err(_) => std::io::Error::new(std::io::ErrorKind::TimedOut, "connect timed out"),
                 };
                 weir_env::time::sleep(CONNECT_PENALTY).await;
-                Err(error)
+                Err(std::io::Error::new(error.kind(), NotConnected(error.to_string())))
             }
         });
         Endpoint::from_static("http://weir")
@@ -355,6 +397,24 @@ async fn unary(
     }
 }
 
+/// Why a dial failed; found in the causes of what the transport reports. A request that gets this as its end was never
+/// given to a connection: the transport hands the failure of a dial to the one request that it was made for.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct NotConnected(String);
+
+fn is_not_connected(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let io = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        if error.is::<NotConnected>() || io.is_some_and(|inner| inner.is::<NotConnected>()) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
 fn unreachable(peer: &str, error: &dyn std::error::Error) -> Error {
     Error::Unreachable { peer: peer.to_owned(), reason: innermost(error) }
 }
@@ -376,6 +436,7 @@ pub(crate) fn refusal(peer: &str, status: &Status) -> Error {
         Code::NotFound if reason == NO_GROUP => Error::Invalid(reason),
         Code::Aborted => Error::Remote { peer, reason },
         Code::DeadlineExceeded => Error::Timeout { peer, millis: 0 },
+        _ if is_not_connected(status) => Error::NotConnected { peer, reason: innermost(status) },
         _ => Error::Unreachable { peer, reason: innermost(status) },
     }
 }

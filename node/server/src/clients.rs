@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use weir_stream::Slot;
 
 /// All connections by number. Numbers rise and are never used again.
 #[derive(Debug, Default)]
@@ -76,6 +77,8 @@ pub struct State {
     pub leaving: bool,
     /// The shard that a reader of this connection may be parked at.
     pub blocked_at: Option<ShardHandle>,
+    /// The slot whose leader a reader of this connection may wait at, wherever that is: it came through the plain port.
+    pub forwarded: Option<Slot>,
 }
 
 /// Kinds of connections that CLIENT LIST TYPE tells apart.
@@ -205,6 +208,11 @@ impl Clients {
         all.iter().for_each(|client| client.waker.wake());
     }
 
+    /// The slot whose leader a reader of this connection may wait at, if it came through the plain port.
+    pub fn forwarded(&self, id: u64) -> Option<Slot> {
+        self.0.lock().open.get(&id).and_then(|client| client.state.lock().forwarded)
+    }
+
     /// Ends the wait of a parked reader; false if that connection has none.
     pub fn unblock(&self, id: u64, how: Unblock) -> bool {
         let client = self.0.lock().open.get(&id).cloned();
@@ -281,7 +289,7 @@ impl Client {
         for (set, flag) in [
             (state.monitors, 'O'),
             (state.subscriptions != [0; 3], 'P'),
-            (state.blocked_at.is_some(), 'b'),
+            (state.blocked_at.is_some() || state.forwarded.is_some(), 'b'),
             (state.queued.is_some(), 'x'),
             (state.readonly, 'r'),
         ] {

@@ -154,6 +154,7 @@ pub struct Config {
     pub name: String,
     pub dir: PathBuf,
     pub port: u16,
+    pub plain_port: u16,
     #[serde(deserialize_with = "member_list")]
     pub cluster: Vec<Member>,
     pub bind: String,
@@ -321,6 +322,12 @@ impl Config {
             }
         }
         let taken = [self.port + PEER_PORT_OFFSET, self.port + ADMIN_PORT_OFFSET];
+        if self.plain_port != 0 && [taken[0], taken[1], self.port, self.tls_port].contains(&self.plain_port) {
+            return fail(format!(
+                "plain-port {} is another port of this node, choose another",
+                self.plain_port
+            ));
+        }
         if taken.contains(&self.tls_port) {
             return fail(format!(
                 "tls-port {} is this node's peer or admin port, choose another",
@@ -472,7 +479,8 @@ impl Config {
             ($($key:literal => $value:expr),* $(,)?) => { vec![$(($key, $value.to_string())),*] };
         }
         pairs! {
-            "name" => self.name, "dir" => self.dir.display(), "port" => self.port, "cluster" => list,
+            "name" => self.name, "dir" => self.dir.display(), "port" => self.port,
+            "plain-port" => self.plain_port, "cluster" => list,
             "bind" => self.bind, "advertise" => self.advertise, "log" => self.log, "log-json" => self.log_json,
             "shards" => self.shard_count(), "replicas" => self.replica_count(),
             "durability" => self.durability.name(),

@@ -19,6 +19,7 @@ mod rights;
 mod subscriptions;
 
 use crate::command::{error, reply};
+use crate::forward::lane::{Lane, READS_TOGETHER_MAX};
 use crate::listener::Kind;
 use crate::node::Node;
 use crate::pubsub;
@@ -78,6 +79,8 @@ pub(crate) struct Connection {
     class: Class,
     /// The next command, which may not join what is in flight.
     held: Option<Call>,
+    /// Of a client that knows no cluster.
+    lane: Option<Lane>,
     /// `timeout`: closes the connection when it was idle that long.
     idle: Option<(Duration, Pin<Box<Sleep>>)>,
 }
@@ -87,6 +90,7 @@ impl Connection {
         let before_login = session.must_log_in(&node.acl);
         let limits = if before_login { Limits::before_login() } else { limits(&node.settings) };
         node.metrics.connections_open.inc();
+        let lane = (session.client.kind == Kind::Whole).then(|| Lane::open(&node));
         Connection {
             node,
             stream,
@@ -103,6 +107,7 @@ impl Connection {
             in_flight: VecDeque::new(),
             class: Class::Idle,
             held: None,
+            lane,
             idle: None,
         }
     }
@@ -210,7 +215,10 @@ impl Connection {
 
     fn stop_waiting(&self) {
         self.node.metrics.clients_blocked.dec();
-        self.session.client.update(|state| state.blocked_at = None);
+        self.session.client.update(|state| {
+            state.blocked_at = None;
+            state.forwarded = None;
+        });
     }
 
     fn unsent(&self) -> usize {
@@ -293,11 +301,13 @@ impl Connection {
             && self.class != Class::Alone
             && self.in_flight.len() < self.in_flight_max()
             && self.unsent() < OUTPUT_PAUSE_BYTES
+            && self.lane.as_ref().is_none_or(Lane::has_room)
     }
 
     fn in_flight_max(&self) -> usize {
         let max = self.node.settings.pipeline_commands_max.size();
-        if self.class == Class::Reads { max.min(READS_IN_FLIGHT_MAX) } else { max }
+        let reads_max = if self.lane.is_some() { READS_TOGETHER_MAX } else { READS_IN_FLIGHT_MAX };
+        if self.class == Class::Reads { max.min(reads_max) } else { max }
     }
 
     /// Reads once if there is room. An error ends the connection.

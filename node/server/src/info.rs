@@ -35,30 +35,44 @@ const SECTIONS: [(&str, bool, Section); 13] = [
     ("Weir", true, weir),
 ];
 
+/// Refusal of commands that add data while [`out_of_memory`].
+pub const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+
+/// Whether data is over `maxmemory`.
+pub fn out_of_memory(node: &Node) -> bool {
+    let max = node.settings.maxmemory.get() as u64;
+    max > 0 && data_bytes(node) > max
+}
+
 /// INFO with the named sections; none = the default ones. Unknown names are left out, as Redis does.
-pub fn info(node: &Node, wanted: &[Bytes]) -> String {
+/// `whole`: for a client that knows no cluster.
+pub fn info(node: &Node, wanted: &[Bytes], whole: bool) -> String {
     let named = |name: &str| wanted.iter().any(|w| w.eq_ignore_ascii_case(name.as_bytes()));
     let all = named("all") || named("everything");
     let default = wanted.is_empty() || named("default");
-    let mut fields = Fields(String::new());
+    let mut fields = Fields { text: String::new(), whole };
     for (name, by_default, fill) in SECTIONS {
         if all || named(name) || (default && by_default) {
-            if !fields.0.is_empty() {
-                fields.0.push_str("\r\n");
+            if !fields.text.is_empty() {
+                fields.text.push_str("\r\n");
             }
-            let _ = write!(fields.0, "# {name}\r\n");
+            let _ = write!(fields.text, "# {name}\r\n");
             fill(node, &mut fields);
         }
     }
-    fields.0
+    fields.text
 }
 
-struct Fields(String);
+struct Fields {
+    text: String,
+    /// For a client that knows no cluster.
+    whole: bool,
+}
 
 impl Fields {
     fn put(&mut self, name: impl std::fmt::Display, value: impl std::fmt::Display) {
         // Writing to a string cannot fail.
-        let _ = write!(self.0, "{name}:{value}\r\n");
+        let _ = write!(self.text, "{name}:{value}\r\n");
     }
 }
 
@@ -66,7 +80,7 @@ fn server(node: &Node, out: &mut Fields) {
     let uptime = node.uptime().as_secs();
     out.put("redis_version", REDIS_VERSION);
     out.put("weir_version", WEIR_VERSION);
-    out.put("redis_mode", "cluster");
+    out.put("redis_mode", if out.whole { "standalone" } else { "cluster" });
     out.put("redis_git_sha1", "00000000");
     out.put("redis_git_dirty", 0);
     out.put("os", std::env::consts::OS);
@@ -310,7 +324,10 @@ fn replication(node: &Node, out: &mut Fields) {
     let view = node.topology.view();
     let shard = lines::shard_of(&view, view.me).and_then(|s| node.shards.get(s.id));
     let status = shard.as_ref().map(|s| s.group().status().borrow().clone()).unwrap_or_default();
-    if lines::is_master(&view, view.me) {
+    if out.whole {
+        out.put("role", "master");
+        out.put("connected_slaves", view.map.nodes.len().saturating_sub(1));
+    } else if lines::is_master(&view, view.me) {
         out.put("role", "master");
         let matched = shard.map(|s| s.group().matched()).unwrap_or_default();
         let followers: Vec<(&NodeEntry, u64)> =
@@ -387,7 +404,7 @@ fn errorstats(node: &Node, out: &mut Fields) {
 }
 
 fn cluster(_: &Node, out: &mut Fields) {
-    out.put("cluster_enabled", 1);
+    out.put("cluster_enabled", u8::from(!out.whole));
 }
 
 fn keyspace(node: &Node, out: &mut Fields) {
@@ -446,6 +463,11 @@ fn weir(node: &Node, out: &mut Fields) {
 pub fn role_name(node: &Node) -> &'static str {
     let view = node.topology.view();
     if lines::is_master(&view, view.me) { "master" } else { "replica" }
+}
+
+/// ROLE for a client that knows no cluster.
+pub fn whole_role() -> Reply {
+    Reply::Array(vec![Reply::Bulk(Bytes::from_static(b"master")), Reply::Int(0), Reply::Array(Vec::new())])
 }
 
 /// ROLE.

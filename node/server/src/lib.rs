@@ -7,6 +7,7 @@ pub mod run;
 pub mod clients;
 pub mod command;
 pub mod connection;
+mod forward;
 pub mod listener;
 pub mod route;
 pub mod session;

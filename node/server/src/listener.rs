@@ -37,6 +37,8 @@ pub enum Kind {
     Plain,
     /// RESP over TLS.
     Tls,
+    /// RESP for clients that know no cluster: whatever they send is done, wherever it belongs.
+    Whole,
 }
 
 /// Opens all ports for clients.
@@ -50,6 +52,9 @@ pub async fn bind_all(env: &Env, config: &Config) -> Result<Vec<(Kind, Box<dyn L
     }
     if config.tls_port != 0 {
         listeners.push((Kind::Tls, bind(env, config, config.tls_port, "TLS client").await?));
+    }
+    if config.plain_port != 0 {
+        listeners.push((Kind::Whole, bind(env, config, config.plain_port, "plain").await?));
     }
     Ok(listeners)
 }

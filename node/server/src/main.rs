@@ -249,6 +249,7 @@ fn dev(matches: &ArgMatches, hooks: &Hooks) -> anyhow::Result<()> {
     let dir = temporary.as_ref().map_or_else(|| first.dir.clone(), |t| t.path().to_owned());
     let names: Vec<(String, u16)> = (0..nodes).map(|i| (format!("n{}", i + 1), first.port + i)).collect();
     let list: Vec<String> = names.iter().map(|(name, port)| format!("{name}=127.0.0.1:{port}")).collect();
+    let plain_port = sources.sets("plain-port").then_some(first.plain_port);
     let mut configs = Vec::new();
     for (name, port) in &names {
         // What `dev` decides wins over file and environment, as flags do.
@@ -261,6 +262,10 @@ fn dev(matches: &ArgMatches, hooks: &Hooks) -> anyhow::Result<()> {
         ] {
             sources.flags.insert(key.to_owned(), value);
         }
+        // One port of the whole cluster for clients that know none: at the first node.
+        let at_first = plain_port.unwrap_or(first.port - 1);
+        let here = if *port == first.port { at_first } else { 0 };
+        sources.flags.insert("plain-port".to_owned(), here.to_string());
         if first.tls_port != 0 {
             let tls_port = first.tls_port.checked_add(port - first.port);
             let tls_port =
@@ -273,7 +278,12 @@ fn dev(matches: &ArgMatches, hooks: &Hooks) -> anyhow::Result<()> {
         configs.push(Config::load(&sources)?);
     }
     let threads = worker_threads(&configs[0], configs.len());
-    let ran = run_to_end(threads, run_dev(configs, &dir, temporary.is_some(), hooks));
+    let ran = run_to_end(threads, async {
+        if plain_port.is_none() {
+            leave_out_taken_port(&mut configs[0]).await;
+        }
+        run_dev(configs, &dir, temporary.is_some(), hooks).await
+    });
     if let Some(temporary) = temporary {
         let path = temporary.path().to_owned();
         if let Err(e) = temporary.close() {
@@ -283,8 +293,18 @@ fn dev(matches: &ArgMatches, hooks: &Hooks) -> anyhow::Result<()> {
     ran
 }
 
+/// Nobody asked for the usual plain port by its number: a development cluster starts without one if it is taken.
+async fn leave_out_taken_port(first: &mut Config) {
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], first.plain_port));
+    if first.plain_port != 0 && Env::system().net.bind(address).await.is_err() {
+        tracing::warn!(port = first.plain_port, "the plain port is taken by another process: there is none");
+        first.plain_port = 0;
+    }
+}
+
 async fn run_dev(configs: Vec<Config>, dir: &Path, temporary: bool, hooks: &Hooks) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
+    let plain_port = configs.first().map_or(0, |first| first.plain_port);
     let ports: Vec<u16> = configs.iter().map(|c| c.port).collect();
     let starting = configs.into_iter().map(|config| start_node(world(hooks), config));
     let running = tokio::select! {
@@ -299,6 +319,9 @@ async fn run_dev(configs: Vec<Config>, dir: &Path, temporary: bool, hooks: &Hook
         let shown: Vec<String> = ports.iter().map(u16::to_string).collect();
         say(&format!("ready {} nodes on 127.0.0.1, client ports {}", nodes.len(), shown.join(", ")));
         say(&format!("  try:  redis-cli -c -p {} XADD s '*' a 1", ports[0]));
+        if plain_port != 0 {
+            say(&format!("  or:   redis-cli -p {plain_port}, for clients that know no cluster"));
+        }
         say(&format!("  see:  curl localhost:{}/metrics", ports[0] + config::ADMIN_PORT_OFFSET));
         match temporary {
             true => {

@@ -71,10 +71,10 @@ impl std::fmt::Display for Redirect {
 /// No leader within the time that a command is held.
 pub(crate) const NO_LEADER: Redirect = Redirect::ClusterDown("The cluster is down");
 /// Too many commands wait for a leader already.
-const TOO_MANY_HELD: Redirect =
+pub(crate) const TOO_MANY_HELD: Redirect =
     Redirect::ClusterDown("The cluster is down: too many commands wait for a leader");
 /// The map has no owner for the slot.
-const NOT_SERVED: Redirect = Redirect::ClusterDown("Hash slot not served");
+pub(crate) const NOT_SERVED: Redirect = Redirect::ClusterDown("Hash slot not served");
 
 impl Node {
     /// Finds who answers for `slot`. Returns at once when this node does or when the leader is known; else

@@ -4,6 +4,7 @@ use crate::{Dump, EntryId, Slot};
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// An answer. `command/reply.rs` of the server turns it into RESP2 or RESP3.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,7 +68,7 @@ impl core::fmt::Display for Refusal {
 }
 
 /// A packed list of entries: one allocation for all of them, so that a read of many is cheap.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Entries {
     count: usize,
     bytes: Vec<u8>,

@@ -12,6 +12,7 @@ mod mixed;
 mod nack;
 mod overload;
 mod partition;
+mod plain_port;
 mod power_loss;
 mod raft;
 mod refs;
@@ -84,6 +85,8 @@ pub(crate) enum Scenario {
     Refs,
     /// Entries that are given back, and claimed in the order of their release.
     Nack,
+    /// Clients that know no cluster, while those who lead behind the nodes they ask change.
+    PlainPort,
     /// Everything at once.
     Mixed,
     /// Three Raft groups over a toy state under kills, power losses and cuts.
@@ -119,6 +122,7 @@ impl Scenario {
             Self::Expiry => "values that end, while leaders die and wall clocks jump",
             Self::Refs => "entries that go with or without what groups hold of them",
             Self::Nack => "entries that are given back, and claimed in the order of their release",
+            Self::PlainPort => "clients that know no cluster ask any node, while leaders change",
             Self::Mixed => "everything at once",
             Self::Raft => "three replicas of a toy state: kills, power losses, isolation",
             Self::Power => "the same in modes everysec and os, where one machine at a time loses power",
@@ -175,6 +179,7 @@ impl Scenario {
             Self::Expiry => expiry::draw,
             Self::Refs => refs::draw,
             Self::Nack => nack::draw,
+            Self::PlainPort => plain_port::draw,
             Self::Mixed => mixed::draw,
             Self::Raft | Self::Power | Self::Wal => return None,
         };

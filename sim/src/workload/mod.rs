@@ -166,13 +166,11 @@ impl Worker {
     fn new(stage: &Stage, number: u32) -> Self {
         let seed = stage.seed.wrapping_add(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(u64::from(number) + 1));
         let nodes = stage.nodes.iter().map(|(address, _)| address.clone()).collect();
-        Self {
-            stage: stage.clone(),
-            client: Client::new(nodes, stage.grid.clone(), seed),
-            number,
-            name: format!("c{number}"),
-            cuts_seen: stage.cuts.get(),
+        let mut client = Client::new(nodes, stage.grid.clone(), seed);
+        if stage.crowd.plain {
+            client.set_plain();
         }
+        Self { stage: stage.clone(), client, number, name: format!("c{number}"), cuts_seen: stage.cuts.get() }
     }
 
     /// Its number as a consumer.
@@ -225,7 +223,13 @@ impl Worker {
     fn outcome(&self, what: &What, fate: Fate) -> Option<Outcome> {
         match fate {
             Fate::Unreachable => None,
-            Fate::Refused(error) => Some(Outcome::Refused(error)),
+            Fate::Refused(error) => {
+                if self.client.is_plain() && error.starts_with("MOVED") {
+                    let text = format!("{} was sent elsewhere at a plain port: {error}", self.name);
+                    self.stage.book.violation("errors_are_expected", text);
+                }
+                Some(Outcome::Refused(error))
+            }
             Fate::Unknown(error) => Some(Outcome::Unknown(error)),
             Fate::Done(reply) => {
                 self.look_for_damage(&reply);

@@ -22,7 +22,9 @@ pub(super) async fn run(mut me: Worker) {
         let fate = me.client.attempt_at(&leader, &command).await;
         let outcome = me.write_down(key, started, What::Wait { wanted, written }, &command, fate);
         if let Some(Outcome::Count(count)) = outcome {
-            let others = me.stage.nodes.iter().filter(|(address, _)| *address != leader);
+            // Who leads is not known behind a plain port.
+            let plain = me.client.is_plain();
+            let others = me.stage.nodes.iter().filter(|(address, _)| plain || *address != leader);
             let mark = mark_of(token);
             let holders = others.filter(|(_, disk)| disk.holds_stably(mark.as_bytes())).count();
             // A shard has three replicas, on as many nodes.

@@ -12,6 +12,7 @@ mod handshakes;
 mod idempotence;
 mod life;
 mod persistence;
+mod plain;
 mod protocol;
 mod pubsub;
 mod replication;

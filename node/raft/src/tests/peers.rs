@@ -68,11 +68,41 @@ async fn a_group_that_is_not_there_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_address_is_unreachable_in_a_moment() {
+async fn a_dead_address_is_told_in_a_moment_and_got_nothing() {
     let cluster = Cluster::start().await;
     let error = cluster.nodes[&1].peers.call_addr("127.0.0.1:1", 1, Bytes::new(), SHORT).await.unwrap_err();
-    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    assert!(matches!(error, Error::NotConnected { .. }), "{error}");
     assert!(error.to_string().contains("refused"), "{error}");
     let unknown = cluster.nodes[&1].peers.call(8, 1, Bytes::new(), SHORT).await.unwrap_err();
     assert_eq!(unknown, Error::NoAddress(8));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_a_call_that_cannot_have_left_is_told_not_connected() {
+    let cluster = Cluster::start().await;
+    let listener = weir_env::Env::system().net.bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let peers = stranger(&cluster, 9, CLUSTER, format!("{:040x}", 9));
+    peers.set_addr(1, listener.local_addr().unwrap().to_string());
+    let silent = async {
+        for _ in 0..3 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            // All of the request may have been read when it breaks.
+            let mut seen = Vec::new();
+            while !seen.windows(7).any(|bytes| bytes == b"payload") {
+                tokio::io::AsyncReadExt::read_buf(&mut stream, &mut seen).await.unwrap();
+            }
+        }
+        drop(listener);
+    };
+    let calls = async {
+        for _ in 0..3 {
+            let error = peers.call_work(1, 7, Bytes::from_static(b"payload"), SHORT).await.unwrap_err();
+            assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+        }
+    };
+    tokio::join!(silent, calls);
+    for _ in 0..3 {
+        let error = peers.call_work(1, 7, Bytes::from_static(b"payload"), SHORT).await.unwrap_err();
+        assert!(matches!(error, Error::NotConnected { .. }), "{error:?}");
+    }
 }

@@ -1,5 +1,6 @@
 //! What the node answers itself, without a shard's log.
 
+use super::whole::{self, NO_CLUSTER};
 use super::{ClientCall, Control, acl, error, observe, scan, settings};
 use crate::acl::log::{Event, Reason};
 use crate::acl::user::DEFAULT;
@@ -11,20 +12,23 @@ use crate::node::Node;
 use crate::pubsub;
 use crate::route::{NO_LEADER, Redirect};
 use crate::session::{Session, Written};
-use crate::shard::{Answer, ReadMode, ShardHandle, Unblock};
+use crate::shard::{Answer, ShardHandle, Unblock};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use weir_env::time::Instant;
-use weir_stream::{Command, Query, Reply};
+use weir_stream::{Command, Reply};
 
 /// Answers what needs no waiting; hands back what does.
 ///
 /// MULTI, EXEC, DISCARD and CLIENT REPLY are the connection's own business.
 pub(crate) fn now(node: &Arc<Node>, session: &mut Session, call: Control) -> Result<Reply, Control> {
+    let is_whole = session.client.kind == Kind::Whole;
     Ok(match call {
+        Control::Cluster(_) | Control::ReadOnly(_) | Control::Asking if is_whole => error(NO_CLUSTER),
+        Control::Role if is_whole => info::whole_role(),
         Control::Ping(None) => Reply::Simple("PONG"),
         Control::Ping(Some(text)) | Control::Echo(text) => Reply::Bulk(text),
         Control::Quit => {
@@ -85,12 +89,15 @@ pub(crate) fn now(node: &Arc<Node>, session: &mut Session, call: Control) -> Res
             let now = node.env.clock.wall_ms();
             Reply::Array(vec![bulk((now / 1000).to_string()), bulk((now % 1000 * 1000).to_string())])
         }
-        Control::ConfigGet(patterns) => settings::get(node, &patterns),
+        Control::ConfigGet(patterns) => settings::get(node, &patterns, is_whole),
         Control::ConfigResetStat => settings::reset_statistics(node),
         Control::Observe(call) => match observe::now(node, session, call) {
             Ok(reply) => reply,
             Err(call) => return Err(Control::Observe(call)),
         },
+        Control::Client(ClientCall::Unblock { id, error }) if node.clients.forwarded(id).is_some() => {
+            return Err(Control::Client(ClientCall::Unblock { id, error }));
+        }
         Control::Client(call) => client(node, session, call),
         Control::Role => info::role(node),
         Control::Multi => error("ERR MULTI calls can not be nested"),
@@ -101,17 +108,28 @@ pub(crate) fn now(node: &Arc<Node>, session: &mut Session, call: Control) -> Res
 /// Answers the rest, and tells what it wrote itself. Called once all answers before are known; `written` is what
 /// this connection wrote.
 pub(crate) async fn later(node: Arc<Node>, call: Control, written: Written, kind: Kind) -> (Reply, Written) {
+    let is_whole = kind == Kind::Whole;
     let reply = match call {
-        Control::Info(sections) => bulk(info::info(&node, &sections)),
+        Control::Info(sections) => bulk(info::info(&node, &sections, is_whole)),
         Control::Cluster(args) => cluster::execute(&node, &args, kind == Kind::Tls).await,
         Control::Acl(call) => acl::later(&node, call).await,
         Control::ConfigSet(pairs) => settings::set(&node, &pairs).await,
         Control::Observe(call) => observe::later(&node, call).await,
-        Control::DbSize => db_size(&node).await,
-        Control::Scan(call) => scan::scan(&node, &call).await,
-        Control::Keys(pattern) => scan::keys(&node, &pattern).await,
-        Control::RandomKey => scan::random_key(&node).await,
+        Control::DbSize => whole::db_size(&node, is_whole).await,
+        Control::Scan(call) => scan::scan(&node, &call, is_whole).await,
+        Control::Keys(pattern) => scan::keys(&node, &pattern, is_whole).await,
+        Control::RandomKey => scan::random_key(&node, is_whole).await,
+        Control::Client(ClientCall::Unblock { id, error }) => {
+            whole::unblock(&node, id, if error { Unblock::Error } else { Unblock::Timeout }).await
+        }
+        Control::Flush if is_whole => return whole::flush(&node).await,
         Control::Flush => return flush(&node).await,
+        Control::Wait { replicas, timeout } if is_whole => {
+            whole::wait(&node, &written, replicas, deadline(timeout)).await
+        }
+        Control::WaitAof { .. } if is_whole => {
+            error("ERR WAITAOF needs a connection to a node's client port")
+        }
         Control::Wait { replicas, timeout } => {
             let ends = Ends::at(deadline(timeout));
             Reply::Int(wait(&waited_for(&node, &written), replicas, &ends).await as i64)
@@ -158,13 +176,14 @@ fn bulk(text: impl Into<String>) -> Reply {
 
 fn hello(node: &Node, session: &Session) -> Reply {
     let field = |name: &str, value: Reply| (bulk(name), value);
+    let is_whole = session.client.kind == Kind::Whole;
     Reply::Map(vec![
         field("server", bulk("redis")),
         field("version", bulk(info::REDIS_VERSION)),
         field("proto", Reply::Int(session.proto.number())),
         field("id", Reply::Int(session.client.id as i64)),
-        field("mode", bulk("cluster")),
-        field("role", bulk(info::role_name(node))),
+        field("mode", bulk(if is_whole { "standalone" } else { "cluster" })),
+        field("role", bulk(if is_whole { "master" } else { info::role_name(node) })),
         field("modules", Reply::Array(Vec::new())),
         field("weir_version", bulk(info::WEIR_VERSION)),
     ])
@@ -245,20 +264,6 @@ fn client(node: &Arc<Node>, session: &mut Session, call: ClientCall) -> Reply {
     }
 }
 
-/// Keys of the shards led here.
-async fn db_size(node: &Node) -> Reply {
-    let led = node.shards.led();
-    let counts = led.iter().map(|shard| shard.read(Query::KeyCount, ReadMode::Leader, None, None));
-    let mut keys = 0;
-    for answer in join_all(counts).await {
-        // A shard that went elsewhere meanwhile is counted there.
-        if let Answer::Reply { reply: Reply::Int(n), .. } = answer {
-            keys += n;
-        }
-    }
-    Reply::Int(keys)
-}
-
 /// Not done: the shard has too much in hand.
 pub(crate) const BUSY: &str = "BUSY too many commands are in flight here, try again";
 /// Nobody can say whether it was done.
@@ -304,7 +309,7 @@ fn has_leader(node: &Node, shard: &ShardHandle) -> bool {
     shard.serving() || view.live_leader(shard.id()).is_some_and(|leader| leader.number != view.me)
 }
 
-fn no_leader(node: &Node) -> String {
+pub(super) fn no_leader(node: &Node) -> String {
     node.metrics.cluster_down.inc();
     NO_LEADER.to_string()
 }
@@ -328,7 +333,7 @@ async fn flush_shard(shard: &ShardHandle, until: Instant) -> Answer {
 
 /// What the shards' answers are together: a plain refusal means that no shard was touched. `Err(None)`: nothing was
 /// done for want of a leader here.
-fn flush_end(answers: &[Answer]) -> Result<(), Option<&'static str>> {
+pub(super) fn flush_end(answers: &[Answer]) -> Result<(), Option<&'static str>> {
     let any = |is: fn(&Answer) -> bool| answers.iter().any(is);
     let all_done = answers.iter().all(|answer| matches!(answer, Answer::Reply { .. }));
     if all_done {

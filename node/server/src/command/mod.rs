@@ -16,6 +16,7 @@ pub mod scan;
 pub mod settings;
 pub mod syntax;
 pub mod table;
+mod whole;
 
 use crate::clients::ClientFilter;
 use bytes::Bytes;

@@ -36,9 +36,13 @@ fn synced(durability: Durability) -> &'static str {
 }
 
 /// CONFIG GET.
-pub(super) fn get(node: &Node, patterns: &[Bytes]) -> Reply {
+pub(super) fn get(node: &Node, patterns: &[Bytes], whole: bool) -> Reply {
     let shown = |(key, value): (&'static str, String)| (key, node.settings.show(key).unwrap_or(value));
-    let fixed = FIXED.map(|(key, value, _)| (key, value.to_owned()));
+    let fixed = FIXED.map(|(key, value, _)| match key {
+        // At the plain port.
+        "cluster-enabled" if whole => (key, "no".to_owned()),
+        _ => (key, value.to_owned()),
+    });
     let synced = ("appendfsync", synced(node.config.durability).to_owned());
     let all = node.config.pairs().into_iter().map(shown).chain([synced]).chain(fixed);
     let chosen = all.filter(|(name, _)| patterns.iter().any(|pattern| glob::fits(pattern, name.as_bytes())));

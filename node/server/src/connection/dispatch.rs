@@ -133,7 +133,7 @@ impl Connection {
         if let Err(refused) = self.may(row, &args) {
             return Err(self.refuse_queueing(&args, refused));
         }
-        let slot = match slot_of(row, &args) {
+        let slot = match slot_of(row, &args, self.one_shard()) {
             Ok(slot) => slot,
             Err(redirect) => {
                 if let Some(transaction) = &mut self.session.transaction {
@@ -161,7 +161,7 @@ impl Connection {
         if row.name == "watch" {
             self.may_watch(slot, args.len() - 1)?;
         }
-        let (request, late) = match parse_as(row, &args) {
+        let (request, late) = match self.parse(row, &args) {
             Ok(request) => (request, None),
             Err(refused) => match Late::of(row.name, &args, &refused) {
                 Some(late) => (Request::Read(late.query.clone(), None), Some(Box::new(late))),
@@ -174,10 +174,19 @@ impl Connection {
         Ok(Some(Call { row, request, slot, bytes, late, origin, args }))
     }
 
+    fn parse(&self, row: &'static Row, args: &[Bytes]) -> Result<Request, Refused> {
+        let alone = |refused: Refused| match self.lane.is_some() && refused.0.ends_with(IN_CLUSTER_MODE) {
+            // As a Redis with `databases 1`.
+            true => Refused::from("ERR DB index is out of range"),
+            false => refused,
+        };
+        parse_as(row, args).map_err(alone)
+    }
+
     /// Watched keys are compared in one log entry, so they share a slot; and they are not too many.
     fn may_watch(&self, slot: Option<Slot>, keys: usize) -> Result<(), Reply> {
         let watched = &self.session.watched;
-        if watched.first().is_some_and(|(key, _)| Some(key_slot(key)) != slot) {
+        if !self.one_shard() && watched.first().is_some_and(|(key, _)| Some(key_slot(key)) != slot) {
             return Err(redirected(&Redirect::CrossSlot, &self.session.client));
         }
         if watched.len() + keys > self.node.settings.multi_commands_max.size() {
@@ -206,7 +215,7 @@ impl Connection {
         slot: Option<Slot>,
         bytes: usize,
     ) -> Result<(), Reply> {
-        let parsed = parse_as(row, &args);
+        let parsed = self.parse(row, &args);
         if let Ok(request) = &parsed
             && let Err(refused) = self.may_name(row, &args, request)
         {
@@ -215,17 +224,20 @@ impl Connection {
             }
             return Err(refused);
         }
-        let elsewhere = slot.and_then(|slot| self.node.route_now(slot, Access::Write)).and_then(Result::err);
+        let elsewhere = slot
+            .filter(|_| self.lane.is_none())
+            .and_then(|slot| self.node.route_now(slot, Access::Write))
+            .and_then(Result::err);
         let commands_max = self.node.settings.multi_commands_max.size();
         let bytes_max = self.node.settings.client_query_buffer_limit.size();
-        let out_of_memory = row.is(DENYOOM) && self.out_of_memory();
+        let out_of_memory = row.is(DENYOOM) && info::out_of_memory(&self.node);
         let Some(transaction) = &mut self.session.transaction else { return Ok(()) };
         let refusal = if let Some(redirect) = elsewhere {
             Some(redirected(&redirect, &self.session.client))
         } else if transaction.queued.len() >= commands_max || transaction.bytes + bytes > bytes_max {
             Some(error("ERR too many commands queued in the transaction (multi-commands-max)"))
         } else {
-            out_of_memory.then(|| error(OUT_OF_MEMORY))
+            out_of_memory.then(|| error(info::OUT_OF_MEMORY))
         };
         if let Some(refusal) = refusal {
             transaction.broken = true;
@@ -262,8 +274,8 @@ impl Connection {
 
     pub(super) fn start(&mut self, call: Call) {
         let Call { row, request, slot, bytes, late, origin, args: _ } = call;
-        if row.is(DENYOOM) && self.out_of_memory() {
-            return self.answer(row.name, error(OUT_OF_MEMORY));
+        if row.is(DENYOOM) && info::out_of_memory(&self.node) {
+            return self.answer(row.name, error(info::OUT_OF_MEMORY));
         }
         match request {
             Request::Ready(reply) => self.answer(row.name, reply),
@@ -348,10 +360,11 @@ impl Connection {
         let watched_slot = watched.first().map(|(key, _)| key_slot(key));
         let slots_differ =
             transaction.slot.is_some_and(|slot| watched_slot.is_some_and(|other| other != slot));
-        if (transaction.crosses_slots || slots_differ) && !watched.is_empty() {
+        let may_cross = self.one_shard();
+        if (transaction.crosses_slots || slots_differ) && !may_cross && !watched.is_empty() {
             return self.refuse_crossed(row, watched, transaction.broken);
         }
-        if transaction.crosses_slots {
+        if transaction.crosses_slots && !may_cross {
             return self.answer(row.name, redirected(&Redirect::CrossSlot, &self.session.client));
         }
         if transaction.broken {
@@ -398,7 +411,9 @@ impl Connection {
     fn control_in_transaction(&mut self, call: Control) -> Reply {
         match control::now(&self.node, &mut self.session, call) {
             Ok(reply) => reply,
-            Err(Control::Info(sections)) => Reply::Bulk(info::info(&self.node, &sections).into()),
+            Err(Control::Info(sections)) => {
+                Reply::Bulk(info::info(&self.node, &sections, self.lane.is_some()).into())
+            }
             Err(_) => error("ERR this command is not supported inside a transaction"),
         }
     }
@@ -433,6 +448,18 @@ impl Connection {
             Job::Write(..) => Class::Writes,
             Job::Read(..) => Class::Reads,
         };
+        if let Some(lane) = &self.lane {
+            let writes = job.access() == Access::Write;
+            if waits {
+                self.session.client.update(|state| state.forwarded = Some(slot));
+            }
+            let ended = lane.send(job.into_work(&self.node), slot, bytes);
+            self.push(row.name, Stage::Lane { ended, slot, writes }, class, waits, finish);
+            if let Some(call) = self.in_flight.back_mut() {
+                call.about.watched = watched;
+            }
+            return;
+        }
         match self.node.route_now(slot, job.access()) {
             Some(Err(redirect)) => {
                 self.push(
@@ -461,6 +488,11 @@ impl Connection {
         if let Some(call) = self.in_flight.back_mut() {
             call.about.watched = watched;
         }
+    }
+
+    /// Whether keys need not share a slot: the client knows no cluster, and all slots are in one shard.
+    fn one_shard(&self) -> bool {
+        self.lane.is_some() && self.node.topology.map().shards.len() == 1
     }
 
     /// Answers at once, behind whatever is in flight.
@@ -492,33 +524,30 @@ impl Connection {
         };
         self.in_flight.push_back(InFlight { stage, about });
     }
-
-    /// Whether data is over `maxmemory`.
-    fn out_of_memory(&self) -> bool {
-        let max = self.node.settings.maxmemory.get() as u64;
-        max > 0 && info::data_bytes(&self.node) > max
-    }
 }
 
 pub(super) const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
-const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+
+/// How the refusal of a command for other databases ends.
+const IN_CLUSTER_MODE: &str = " is not allowed in cluster mode";
 
 fn too_many_blocked() -> Reply {
     error("ERR too many blocked clients (blocked-clients-max)")
 }
 
-/// The one slot of all keys.
-fn slot_of(row: &Row, args: &[Bytes]) -> Result<Option<Slot>, Redirect> {
+/// The one slot of all keys; of the first if they may differ.
+fn slot_of(row: &Row, args: &[Bytes], may_differ: bool) -> Result<Option<Slot>, Redirect> {
     if row.keys == Keys::None {
         return Ok(None);
     }
     let mut slot = None;
     for at in row.key_positions(args) {
         let this = key_slot(&args[at]);
-        if slot.is_some_and(|known| known != this) {
-            return Err(Redirect::CrossSlot);
+        match slot {
+            Some(known) if known != this && !may_differ => return Err(Redirect::CrossSlot),
+            Some(_) => {}
+            None => slot = Some(this),
         }
-        slot = Some(this);
     }
     Ok(slot)
 }
@@ -556,7 +585,7 @@ mod tests {
     fn keys_of_two_slots_cross() {
         let args =
             |line: &str| line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect::<Vec<_>>();
-        let slot = |line: &str| slot_of(table::resolve(&args(line)).unwrap(), &args(line));
+        let slot = |line: &str| slot_of(table::resolve(&args(line)).unwrap(), &args(line), false);
         assert_eq!(slot("DEL {a}1 {a}2"), Ok(Some(key_slot(b"a"))));
         assert_eq!(slot("DEL a b"), Err(Redirect::CrossSlot));
         assert_eq!(slot("XREAD STREAMS a b 0 0"), Err(Redirect::CrossSlot));

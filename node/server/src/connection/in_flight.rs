@@ -6,10 +6,12 @@ use crate::command::control::{BUSY, DISK_FULL, UNKNOWN};
 use crate::command::error;
 use crate::command::late::Late;
 use crate::command::table::Row;
+use crate::forward::lane::Ended;
+use crate::forward::{Wait, Work, waiter};
 use crate::listener::Kind;
 use crate::metrics::CommandMetrics;
 use crate::node::Node;
-use crate::route::{Access, Redirect};
+use crate::route::{Access, NO_LEADER, Redirect};
 use crate::session::{Origin, Written};
 use crate::shard::{Answer, Park, Pending, ReadMode, ShardHandle, ShardId};
 use bytes::Bytes;
@@ -17,6 +19,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use tokio::sync::oneshot;
 use weir_env::BoxFuture;
 use weir_env::time::{Duration, Instant, sleep};
 use weir_stream::{Command, Query, Refusal, Reply, Slot};
@@ -98,6 +101,8 @@ pub(super) enum Stage {
         /// How to send it once more if it was not done and nothing followed it.
         again: Option<Box<Job>>,
     },
+    /// In the lane of a client that knows no cluster; `writes`: it is a write.
+    Lane { ended: oneshot::Receiver<Ended>, slot: Slot, writes: bool },
     /// Anything that needs more than one step.
     Task(BoxFuture<'static, Done>),
 }
@@ -129,6 +134,15 @@ impl Job {
         match self {
             Job::Write(..) => Access::Write,
             Job::Read(_, access, _) => *access,
+        }
+    }
+
+    /// The same for whichever node leads.
+    pub(super) fn into_work(self, node: &Node) -> Work {
+        let wait = |park: Park| Wait { until: park.deadline, waiter: waiter(node, park.client) };
+        match self {
+            Job::Write(command, park) => Work::Write(command, park.map(wait)),
+            Job::Read(query, _, park) => Work::Read(query, park.map(wait)),
         }
     }
 
@@ -257,6 +271,15 @@ impl InFlight {
                 Stage::Task(task) => match task.as_mut().poll(cx) {
                     Poll::Ready(done) => break done,
                     Poll::Pending => return Poll::Pending,
+                },
+                Stage::Lane { ended, slot, writes } => match Pin::new(ended).poll(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Ok(Ended { shard, answer })) => match settle(answer, shard, *slot, *writes) {
+                        Ok(done) => break done,
+                        Err(_) => break Done::reply(error(NO_LEADER.to_string())),
+                    },
+                    // The lane is gone with the command in hand.
+                    Poll::Ready(Err(_)) => break Done::reply(error(UNKNOWN)),
                 },
                 Stage::Shard { pending, shard, slot, access, again } => match Pin::new(pending).poll(cx) {
                     Poll::Pending => return Poll::Pending,

@@ -2,6 +2,7 @@
 //! waits if users were changed.
 
 use super::Connection;
+use super::in_flight::Stage;
 use crate::acl::check::{self, Denied};
 use crate::acl::log::{Event, Reason};
 use crate::command::parse::Refused;
@@ -88,6 +89,14 @@ impl Connection {
                 self.in_flight[at].about.revoked = Some(refused.into());
             }
             self.in_flight[at].about.origin = Some(origin);
+        }
+        if self.lane.is_some()
+            && let Some(refused) = self.in_flight[at].about.revoked.take()
+        {
+            // Dropped, it is taken back from wherever it waits.
+            self.in_flight[at].stage = Stage::Ready(refused);
+            self.in_flight[at].about.origin = None;
+            return;
         }
         if self.in_flight[at].about.revoked.is_some()
             && let Some(shard) = self.session.client.state().blocked_at

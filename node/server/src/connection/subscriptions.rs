@@ -62,6 +62,9 @@ impl Connection {
     /// replicas of the shard.
     fn shard_is_here(&self, call: &PubSubCall, slot: Option<Slot>) -> Result<(), Reply> {
         let (Some(slot), true) = (slot, call.is_routed()) else { return Ok(()) };
+        if self.lane.is_some() {
+            return self.shard_is_heard(call, slot);
+        }
         match self.node.route_now(slot, Access::Write) {
             Some(Ok(_)) => Ok(()),
             Some(Err(redirect)) => Err(super::in_flight::redirected(&redirect, &self.session.client)),
@@ -72,6 +75,17 @@ impl Connection {
                     false => Err(error(NO_LEADER.to_string())),
                 }
             }
+        }
+    }
+
+    /// A client of the plain port is sent nowhere: any node publishes to all replicas of the shard, and each of these
+    /// hears what is published.
+    fn shard_is_heard(&self, call: &PubSubCall, slot: Slot) -> Result<(), Reply> {
+        let view = self.node.topology.view();
+        let heard = view.shard_of(slot).is_some_and(|shard| shard.replicas.contains(&view.me));
+        match heard || matches!(call, PubSubCall::Publish(_)) {
+            true => Ok(()),
+            false => Err(error("ERR this node has no replica of the channel's shard, use SUBSCRIBE")),
         }
     }
 

@@ -1,5 +1,6 @@
 //! What this node answers its peers besides consensus.
 
+use crate::forward::{self, KIND_FORWARD};
 use crate::meta::MetaCommand;
 use crate::node::Node;
 use crate::pubsub::{self, KIND_PUBLISH};
@@ -146,7 +147,11 @@ impl PeerHandler for Desk {
                 // Nobody listens yet.
                 None => Ok(Bytes::new()),
             },
-            (announce::KIND_ANNOUNCE | KIND_CHANGE_MAP | KIND_HAS_MAP | KIND_PUBLISH, _) => {
+            (KIND_FORWARD, _) if from.verified => match self.node.get() {
+                Some(node) => forward::serve(node, &payload).await,
+                None => Err("not serving yet".to_owned()),
+            },
+            (announce::KIND_ANNOUNCE | KIND_CHANGE_MAP | KIND_HAS_MAP | KIND_FORWARD | KIND_PUBLISH, _) => {
                 Err("not a member of this cluster yet".to_owned())
             }
             (other, _) => Err(format!("unknown call {other}: a newer version of weir?")),

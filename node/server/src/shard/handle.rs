@@ -317,11 +317,11 @@ impl ShardHandle {
 }
 
 /// Whether a command adds data (refused on a full disk); acks, deletes, trims and reads of a group go on.
-pub(super) fn command_grows(command: &Command) -> bool {
+pub(crate) fn command_grows(command: &Command) -> bool {
     use weir_stream::{GroupChange, Op, StringEdit};
     match command {
         Command::Xadd(_) | Command::Set(_) | Command::Xidmprecord { .. } => true,
-        Command::Copy { .. } | Command::SetMany { .. } => true,
+        Command::Copy { .. } | Command::SetMany { .. } | Command::Restore { .. } => true,
         Command::EditString { edit, .. } => {
             !matches!(edit, StringEdit::GetDelete | StringEdit::GetExpire(_) | StringEdit::Increment(_))
         }
@@ -334,5 +334,20 @@ pub(super) fn command_grows(command: &Command) -> bool {
             ops.iter().any(|op| matches!(op, Op::Command(c) if command_grows(c)))
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    #[test]
+    fn a_full_disk_refuses_what_adds_data_and_nothing_else() {
+        let key = Bytes::from_static(b"k");
+        let value = Bytes::new();
+        let restore = Command::Restore { key: key.clone(), value, ends: None, replace: false };
+        assert!(command_grows(&restore));
+        assert!(!command_grows(&Command::Flush));
     }
 }

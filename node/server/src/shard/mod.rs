@@ -30,6 +30,7 @@ pub mod stamp_clock;
 pub mod start;
 pub mod waiters;
 
+pub(crate) use handle::command_grows;
 pub use handle::{Answer, Park, Pending, ReadMode, ShardHandle, Unanswered, Unblock};
 pub use start::{ShardOptions, start};
 
