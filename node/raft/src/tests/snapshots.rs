@@ -79,7 +79,8 @@ async fn a_broken_transfer_goes_on_where_it_stopped() {
     cluster.restart(lagging, list).await;
     cluster.wait_items(600).await;
     let after = cluster.net.bytes_after_break().expect("the transfer was cut once");
-    assert!(after < whole - (2 << 20), "{after} bytes after the break: {whole} were sent again");
+    // Beside the rest of the snapshot up to 2 MiB of log follow it.
+    assert!(after < whole - (1 << 20), "{after} bytes after the break: {whole} were sent again");
     assert_eq!(cluster.nodes[&lagging].list.read(|state| state.restores), 1);
 }
 
