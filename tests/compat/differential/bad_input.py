@@ -14,7 +14,8 @@ STRINGS, STREAM = ("{d}t", "{d}n"), "{d}s"
 
 
 # Words that an older server does not know; of SCAN, how it reads its cursor.
-SINCE = {"SCAN": (8, 10), "KEEPREF": (8, 2), "DELREF": (8, 2), "ACKED": (8, 2), "IFEQ": (8, 4), "CLAIM": (8, 4), "IDMP": (8, 6),
+SINCE = {"SCAN": (8, 10), "KEEPREF": (8, 2), "DELREF": (8, 2), "ACKED": (8, 2), "IFEQ": (8, 4), "IFNE": (8, 4), "IFDEQ": (8, 4),
+         "IFDNE": (8, 4), "CLAIM": (8, 4), "IDMP": (8, 6),
          "IDMPAUTO": (8, 6), "MAXCOUNT": (8, 10), "MAXSIZE": (8, 10)}
 
 
