@@ -122,8 +122,15 @@ impl RaftLogReader<TypeConfig> for LogStore {
         Ok(all)
     }
 
+    /// Replication reads here, and a stream of a leader that is no more, or of a follower that has lost what it
+    /// had, may ask for what is purged by now. The library would send what is left behind the old position, so such
+    /// a read has to come back empty: it is then a heartbeat.
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, io::Error> {
-        self.read(start, end).await
+        let mut entries = self.read(start, end).await?;
+        if entries.first().is_some_and(|first| first.log_id.index != start) {
+            entries.clear();
+        }
+        Ok(entries)
     }
 
     async fn read_vote(&mut self) -> Result<Option<Vote>, io::Error> {
