@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// Size of a log file: small, so that runs come to new ones often.
-pub(crate) const SEGMENT_BYTES: u64 = 256 << 10;
+pub(crate) const SEGMENT_BYTES: u64 = 64 << 10;
 /// Where the clients find every node; each is a host of its own.
 pub(crate) const PORT: u16 = 7001;
 /// And the one for clients that know no cluster, where there are such.
@@ -442,7 +442,7 @@ fn settings(name: &str, cluster: &str, plan: &Plan) -> Config {
         ("protected-mode", "no"),
         ("shards", &shards),
         ("wal-segment-bytes", &segment_bytes),
-        ("snapshot-log-bytes", "65536"),
+        ("snapshot-log-bytes", "32768"),
     ];
     let mut flags: BTreeMap<String, String> =
         usual.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();

@@ -5,6 +5,8 @@ use std::fmt;
 use rand::{Rng, rngs::StdRng};
 use serde::{Deserialize, Serialize};
 
+use crate::disk::Changes;
+
 /// One thing that goes wrong. Times are milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Fault {
@@ -55,10 +57,14 @@ pub(crate) enum Crash {
     Kill,
     /// In the middle of its disk work, after some more changes.
     KillAtChange(u64),
+    /// The same, but after some more of the [rare ones](crate::disk::Changes::Rare).
+    KillAtRareChange(u64),
     /// With the machine's power, between two steps.
     Power,
     /// With the machine's power, in the middle of its disk work.
     PowerAtChange(u64),
+    /// The same, but after some more of the [rare ones](crate::disk::Changes::Rare).
+    PowerAtRareChange(u64),
 }
 
 /// What happens to a file.
@@ -98,9 +104,8 @@ impl Fault {
     /// Time until it is over, apart from a node that stays out.
     pub(crate) fn lasts_ms(&self) -> u64 {
         match self {
-            Self::Crash { down_ms, .. } | Self::Damage { down_ms, .. } | Self::Wipe { down_ms, .. } => {
-                *down_ms
-            }
+            Self::Crash { how, down_ms, .. } => how.waits_ms() + down_ms,
+            Self::Damage { down_ms, .. } | Self::Wipe { down_ms, .. } => *down_ms,
             Self::FailSync { down_ms, .. } => *down_ms + 500,
             Self::PowerLossOfAll { down_ms } | Self::KillAll { down_ms } => {
                 down_ms.iter().copied().max().unwrap_or(0)
@@ -110,7 +115,9 @@ impl Fault {
             | Self::Cut { ms, .. }
             | Self::Delay { ms, .. }
             | Self::Pause { ms, .. } => *ms,
-            Self::InterruptedInstall { behind_ms, then_ms, down_ms, .. } => behind_ms + then_ms + down_ms,
+            Self::InterruptedInstall { behind_ms, then_ms, how, down_ms, .. } => {
+                behind_ms + then_ms + how.waits_ms() + down_ms
+            }
             Self::ClockJump { .. } | Self::Transfer { .. } | Self::CutClients => 0,
         }
     }
@@ -160,18 +167,33 @@ impl Who {
 
 impl Crash {
     pub(crate) fn draw(rng: &mut StdRng) -> Self {
-        match rng.random_range(0..6u32) {
-            0 => Self::Kill,
-            1 | 2 => Self::KillAtChange(rng.random_range(0..16)),
-            3 => Self::Power,
-            _ => Self::PowerAtChange(rng.random_range(0..16)),
+        match (rng.random_range(0..6u32), Changes::draw(rng, 16)) {
+            (0, _) => Self::Kill,
+            (1, _) => Self::Power,
+            (2 | 3, (Changes::All, changes)) => Self::KillAtChange(changes),
+            (2 | 3, (Changes::Rare, changes)) => Self::KillAtRareChange(changes),
+            (_, (Changes::All, changes)) => Self::PowerAtChange(changes),
+            (_, (Changes::Rare, changes)) => Self::PowerAtRareChange(changes),
+        }
+    }
+
+    /// Whether it dies between two steps, and not when its disk comes to something.
+    pub(crate) fn is_at_once(self) -> bool {
+        matches!(self, Self::Kill | Self::Power)
+    }
+
+    /// How long a node may take to come to the change that it dies at, beyond the time that it is down.
+    pub(crate) fn waits_ms(self) -> u64 {
+        match self {
+            Self::KillAtRareChange(_) | Self::PowerAtRareChange(_) => 2000,
+            _ => 0,
         }
     }
 
     fn name(self) -> &'static str {
         match self {
-            Self::Kill | Self::KillAtChange(_) => "kill",
-            Self::Power | Self::PowerAtChange(_) => "power off",
+            Self::Kill | Self::KillAtChange(_) | Self::KillAtRareChange(_) => "kill",
+            Self::Power | Self::PowerAtChange(_) | Self::PowerAtRareChange(_) => "power off",
         }
     }
 }

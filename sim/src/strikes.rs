@@ -13,6 +13,7 @@ use crate::{
     book::Book,
     cluster::Cluster,
     coverage::Coverage,
+    disk::Changes,
     faults::{Crash, Cut, Damage, Fault, Who},
     invariants::damaged_nodes_stop::{self, Excuse},
     plan::Planned,
@@ -57,8 +58,8 @@ pub(crate) struct Strikes {
     damaged: BTreeSet<usize>,
     /// When nodes went down that have not come back.
     down_since: BTreeMap<usize, Duration>,
-    /// The fault that each node's ordered stop belongs to.
-    ordered: BTreeMap<usize, String>,
+    /// The fault that each node's ordered stop belongs to, and how long the node is down then.
+    ordered: BTreeMap<usize, (String, Duration)>,
     cuts: Rc<Cell<u64>>,
     book: Book,
     pub(crate) coverage: Coverage,
@@ -92,7 +93,12 @@ impl Strikes {
         // Before anything starts a node again that stopped this very moment, or it would count as down from then on.
         for (node, power, point) in std::mem::take(&mut cluster.world.stops) {
             let how = if power { "power off" } else { "kill" };
-            let fault = self.ordered.remove(&node).unwrap_or_else(|| how.to_owned());
+            let (fault, down) = self.ordered.remove(&node).unwrap_or_else(|| (how.to_owned(), Duration::MAX));
+            for (at, undo) in &mut self.undo {
+                if matches!(undo, Undo::Start(stopped) if *stopped == node) {
+                    *at = (*at).min(now.saturating_add(down));
+                }
+            }
             self.coverage.count(&fault, &format!("{} {}", point.0, point.1));
             self.went_down(node, now);
         }
@@ -157,11 +163,9 @@ impl Strikes {
         let done = self.carry_out(fault, now, end, cluster);
         if !done {
             cluster.world.trace.line("world", "nobody to strike");
-        } else if !matches!(
-            fault,
-            Fault::Crash { how: Crash::KillAtChange(_) | Crash::PowerAtChange(_), .. }
-                | Fault::FailSync { .. }
-        ) {
+        } else if !matches!(fault, Fault::Crash { how, .. } if !how.is_at_once())
+            && !matches!(fault, Fault::FailSync { .. })
+        {
             self.coverage.count(&fault.name(), "between steps");
         }
     }
@@ -171,8 +175,9 @@ impl Strikes {
         match fault {
             Fault::Crash { who, how, down_ms } => {
                 let Some(node) = find(*who, cluster) else { return false };
-                self.ordered.insert(node, fault.name());
-                self.crash(node, *how, Duration::from_millis(*down_ms), cluster);
+                let down = Duration::from_millis(*down_ms);
+                self.ordered.insert(node, (fault.name(), down));
+                self.crash(node, *how, down, cluster);
             }
             Fault::PowerLossOfAll { down_ms } | Fault::KillAll { down_ms } => {
                 for (node, down_ms) in down_ms.iter().enumerate().take(cluster.nodes()) {
@@ -285,13 +290,15 @@ impl Strikes {
         match how {
             Crash::Kill => cluster.world.kill(node),
             Crash::Power => cluster.world.power_off(node),
-            Crash::KillAtChange(changes) => cluster.world.halt(node, changes, false),
-            Crash::PowerAtChange(changes) => cluster.world.halt(node, changes, true),
+            Crash::KillAtChange(changes) => cluster.world.halt(node, Changes::All, changes, false),
+            Crash::KillAtRareChange(changes) => cluster.world.halt(node, Changes::Rare, changes, false),
+            Crash::PowerAtChange(changes) => cluster.world.halt(node, Changes::All, changes, true),
+            Crash::PowerAtRareChange(changes) => cluster.world.halt(node, Changes::Rare, changes, true),
         }
-        if matches!(how, Crash::Kill | Crash::Power) {
+        if how.is_at_once() {
             self.went_down(node, now);
         }
-        self.undo.push((now + down, Undo::Start(node)));
+        self.undo.push((now + Duration::from_millis(how.waits_ms()) + down, Undo::Start(node)));
     }
 
     fn take_back(&mut self, undo: Undo, cluster: &mut Cluster) {
@@ -317,7 +324,7 @@ impl Strikes {
             }
             Undo::Crash { node, how, down } => {
                 if world.is_up(node) {
-                    self.ordered.insert(node, "install cut".to_owned());
+                    self.ordered.insert(node, ("install cut".to_owned(), down));
                     self.crash(node, how, down, cluster);
                 }
             }

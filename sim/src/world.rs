@@ -18,7 +18,7 @@ use weir_env::Env;
 
 use crate::{
     clock::{EPOCH_MS, SimClock},
-    disk::{Point, SimDisk, medium::lock},
+    disk::{Changes, Point, SimDisk, medium::lock},
     faults::Loss,
     net::{Grid, SimNet},
     spawn::{Controls, SimRng, SimSpawn},
@@ -273,13 +273,14 @@ impl World {
         self.nodes[index].disk.power_lost();
     }
 
-    /// Stops the node in the middle of what its disk is doing, after `changes` more changes.
-    pub(crate) fn halt(&mut self, index: usize, changes: u64, cut_power: bool) {
+    /// Stops the node in the middle of what its disk is doing, after `changes` more of `which`.
+    pub(crate) fn halt(&mut self, index: usize, which: Changes, changes: u64, cut_power: bool) {
         let node = &mut self.nodes[index];
         let how = if cut_power { "power off" } else { "killed" };
-        self.trace.line(&node.name, format_args!("to be {how} after {changes} disk changes"));
+        let rare = if which == Changes::Rare { "rare " } else { "" };
+        self.trace.line(&node.name, format_args!("to be {how} after {changes} {rare}disk changes"));
         node.halt_cuts_power = cut_power;
-        node.disk.halt_after(changes);
+        node.disk.halt_after(which, changes);
     }
 
     /// Starts the node's software again on the same disk.
@@ -532,7 +533,7 @@ mod tests {
                 weir_env::time::sleep(Duration::from_millis(1)).await;
             }
         });
-        world.halt(node, 5, true);
+        world.halt(node, Changes::All, 5, true);
         for _ in 0..20 {
             world.step().unwrap();
         }

@@ -216,3 +216,29 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         self.log.purge(last.unwrap_or_else(|| position(&upto))).await.map_err(failed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use weir_env::Env;
+    use weir_store::{GroupId, LogPosition, Wal, WalOptions};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn replication_finds_nothing_where_the_log_is_purged() {
+        let dir = tempfile::tempdir().unwrap();
+        let wal = Wal::open(&Env::system(), dir.path(), WalOptions::default()).await.unwrap();
+        let mut store = LogStore::new(wal.group(GroupId(1)), Waiting::new().0);
+        let entries = (0..10)
+            .map(|index| Entry { log_id: log_id(LogPosition::new(1, index)), payload: EntryPayload::Blank });
+        store.append(entries, IOFlushed::noop()).await.unwrap();
+        store.purge(log_id(LogPosition::new(1, 4))).await.unwrap();
+
+        let indexes =
+            |entries: Vec<Entry>| entries.iter().map(|entry| entry.log_id.index).collect::<Vec<_>>();
+        assert_eq!(indexes(store.limited_get_log_entries(4, 10).await.unwrap()), []);
+        assert_eq!(indexes(store.limited_get_log_entries(5, 10).await.unwrap()), [5, 6, 7, 8, 9]);
+        assert_eq!(indexes(store.try_get_log_entries(0..10).await.unwrap()), [5, 6, 7, 8, 9]);
+        wal.close().await.unwrap();
+    }
+}

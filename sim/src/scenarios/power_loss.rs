@@ -3,6 +3,7 @@
 use rand::{Rng, rngs::StdRng};
 
 use crate::{
+    disk::Changes,
     faults::{Crash, Fault, Who},
     plan::Plan,
 };
@@ -17,7 +18,10 @@ pub(super) fn draw(plan: &mut Plan, rng: &mut StdRng) {
         let longest = down_ms.iter().copied().max().unwrap_or(0);
         if rng.random_bool(0.8) {
             // Torn in the middle of its work, and then the others lose power as well.
-            let how = Crash::PowerAtChange(rng.random_range(0..16));
+            let how = match Changes::draw(rng, 16) {
+                (Changes::All, changes) => Crash::PowerAtChange(changes),
+                (Changes::Rare, changes) => Crash::PowerAtRareChange(changes),
+            };
             let who = Who::draw(rng, plan.nodes, plan.shards);
             plan.strike(at_ms, Fault::Crash { who, how, down_ms: longest });
             at_ms += rng.random_range(0..60);

@@ -27,7 +27,7 @@ use weir_store::{Durability, GroupId, LogPosition, SnapshotStore, Wal, WalOption
 
 use super::{Options, Verdict};
 use crate::{
-    disk::medium::lock,
+    disk::{Changes, medium::lock},
     faults::Loss,
     invariants::one_leader_per_term::Leaders,
     planted::Bug,
@@ -197,8 +197,9 @@ impl Story {
             0 | 1 => self.world.kill(node),
             2 => self.world.power_off(node),
             3..=5 => {
-                let (changes, power) = (self.world.rng.random_range(0..20), self.world.rng.random_bool(0.5));
-                self.world.halt(node, changes, power);
+                let (which, changes) = Changes::draw(&mut self.world.rng, 20);
+                let power = self.world.rng.random_bool(0.5);
+                self.world.halt(node, which, changes, power);
             }
             6 | 7 => {
                 for node in 0..self.world.nodes.len() {
@@ -226,8 +227,8 @@ impl Story {
         let third = (0..nodes).find(|third| *third != node && *third != other);
         match self.world.rng.random_range(0..4u32) {
             0 => {
-                let changes = self.world.rng.random_range(0..20);
-                self.world.halt(node, changes, power);
+                let (which, changes) = Changes::draw(&mut self.world.rng, 20);
+                self.world.halt(node, which, changes, power);
             }
             _ if power => self.world.power_off(node),
             _ => self.world.kill(node),

@@ -16,7 +16,12 @@ use weir_env::{Env, time};
 use weir_store::{Error, GroupId, GroupLog, LogEntry, LogPosition, Wal, WalOptions};
 
 use super::{Options, Verdict};
-use crate::{Bug, disk::medium::lock, trace::Trace, world::World};
+use crate::{
+    Bug,
+    disk::{Changes, medium::lock},
+    trace::Trace,
+    world::World,
+};
 
 const GROUPS: u32 = 4;
 const DIR: &str = "/data/wal";
@@ -87,8 +92,8 @@ fn live_and_die(world: &mut World, node: usize, model: &Arc<Mutex<Model>>) -> bo
         0 | 1 => world.kill(node),
         2 | 3 => world.power_off(node),
         4..=7 => {
-            let changes = world.rng.random_range(0..40);
-            world.halt(node, changes, how >= 6);
+            let (which, changes) = Changes::draw(&mut world.rng, 40);
+            world.halt(node, which, changes, how >= 6);
         }
         8 => {
             world.trace.line("n1", "a sync is to fail");
