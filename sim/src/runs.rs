@@ -72,11 +72,9 @@ pub(crate) fn cpu_of_children() -> Option<f64> {
 
 /// The command that runs a seed again.
 pub(crate) fn replay_command(scenario: Scenario, seed: u64, bug: Option<Bug>) -> String {
-    let (profile, bug) = match bug {
-        // Bugs are compiled out of release builds.
-        Some(bug) => ("WEIR_PROFILE=ci ", format!(" --break {}", bug.name())),
-        None => ("", String::new()),
-    };
+    // Assertions and planted bugs are compiled out of release builds.
+    let profile = if cfg!(debug_assertions) { "WEIR_PROFILE=ci " } else { "" };
+    let bug = bug.map(|bug| format!(" --break {}", bug.name())).unwrap_or_default();
     format!("{profile}just sim {} --seed {seed} --trace{bug}", scenario.name())
 }
 
