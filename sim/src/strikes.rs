@@ -230,7 +230,10 @@ impl Strikes {
                 self.undo.push((end, Undo::DiskSpace(node)));
             }
             Fault::FailSync { who, after, down_ms } => {
-                let Some(node) = find(*who, cluster) else { return false };
+                // A damaged node may stop for that, and it would not be started again.
+                let Some(node) = find(*who, cluster).filter(|node| !self.damaged.contains(node)) else {
+                    return false;
+                };
                 cluster.world.nodes[node].disk.fail_sync_after(*after);
                 self.excuses.insert(node, (Excuse::SyncFails, Some(Duration::from_millis(*down_ms))));
             }

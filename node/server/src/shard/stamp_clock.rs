@@ -16,6 +16,10 @@ use weir_raft::NodeId;
 /// Largest share of elapsed time by which the clock is corrected.
 const SLEW_DIVISOR: i64 = 10;
 
+/// What a peer's clock showed longer ago says nothing about what it shows: it may have been set right since. Peers tell
+/// every second.
+const FRESH: Duration = Duration::from_secs(5);
+
 /// What was learnt about a peer's wall clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
@@ -44,20 +48,42 @@ struct State {
     value_us: i64,
     /// A stamp was given: from here on the clock is corrected slowly.
     stamped: bool,
-    /// The peers' wall clocks minus this node's monotonic one, in microseconds, and whether it was measured. Against the
-    /// monotonic clock, so that a jump of this node's wall clock moves none of them.
-    heard: BTreeMap<NodeId, (i64, bool)>,
+    heard: BTreeMap<NodeId, Heard>,
     /// The warning about this node's wall clock was given.
     warned: bool,
 }
 
+/// The latest word of a peer.
+struct Heard {
+    /// Its wall clock minus this node's monotonic one, in microseconds: a jump of this node's wall clock does not move it.
+    offset_us: i64,
+    measured: bool,
+    /// When, by the monotonic clock.
+    at: Duration,
+}
+
+impl Heard {
+    fn is_fresh(&self, now: Duration) -> bool {
+        now.saturating_sub(self.at) <= FRESH
+    }
+}
+
 impl State {
-    /// The median of the clocks heard, `own` included: of two in the middle the earlier, since keys that end too early
-    /// are lost and keys that end late are not.
-    fn median(&self, own_us: i64) -> i64 {
-        let mut all: Vec<i64> = self.heard.values().map(|(offset, _)| *offset).chain([own_us]).collect();
-        all.sort_unstable();
-        all[(all.len() - 1) / 2]
+    /// The clock that the cluster goes by, out of those heard lately and `own`: the median, but never one that less than
+    /// half of all `nodes` could have put ahead, however few were heard. Too early rather than too late, since keys that
+    /// end too early are lost and keys that end late are not.
+    fn agreed(&self, nodes: usize, own_us: i64, now: Duration) -> i64 {
+        let sorted = |all: &mut dyn Iterator<Item = &Heard>| {
+            let mut all: Vec<i64> = all.map(|heard| heard.offset_us).chain([own_us]).collect();
+            all.sort_unstable();
+            all
+        };
+        let fresh = sorted(&mut self.heard.values().filter(|heard| heard.is_fresh(now)));
+        if fresh.len() * 2 <= nodes {
+            return sorted(&mut self.heard.values())[0];
+        }
+        let wrong_most = (nodes - 1) / 2;
+        fresh[((fresh.len() - 1) / 2).min(fresh.len() - 1 - wrong_most)]
     }
 }
 
@@ -90,8 +116,10 @@ impl StampClock {
         };
         let all = {
             let mut state = self.state.lock();
-            if measured || !state.heard.get(&peer).is_some_and(|(_, measured)| *measured) {
-                state.heard.insert(peer, (micros_of(shows) - self.mono_us(), measured));
+            let at = self.clock.mono();
+            if measured || !state.heard.get(&peer).is_some_and(|known| known.measured && known.is_fresh(at)) {
+                let offset_us = micros_of(shows) - self.mono_us();
+                state.heard.insert(peer, Heard { offset_us, measured, at });
             }
             self.warn(&mut state);
             state.heard.len() >= self.peers
@@ -101,9 +129,10 @@ impl StampClock {
         }
     }
 
-    /// Every peer was asked for its clock: whoever has not answered by now is not waited for, unless nobody has.
+    /// Every peer was asked for its clock: whoever has not answered by now is not waited for, once a majority is
+    /// known: all of fewer may be wrong.
     pub fn everybody_asked(&self) {
-        if !self.state.lock().heard.is_empty() {
+        if (self.state.lock().heard.len() + 1) * 2 > self.peers + 1 {
             self.set_known();
         }
     }
@@ -135,7 +164,7 @@ impl StampClock {
     /// What to add to this node's wall clock to get the cluster's median, in ms.
     pub fn median_offset_ms(&self) -> i64 {
         let own_us = self.own_us();
-        (self.state.lock().median(own_us) - own_us) / 1000
+        (self.state.lock().agreed(self.peers + 1, own_us, self.clock.mono()) - own_us) / 1000
     }
 
     /// [`StampClock::now_ms`] for a stamp. Before the first one the clock steps to what it should show, since nothing
@@ -166,7 +195,7 @@ impl StampClock {
 
     fn warn(&self, state: &mut State) {
         let own_us = self.own_us();
-        let offset_us = state.median(own_us) - own_us;
+        let offset_us = state.agreed(self.peers + 1, own_us, self.clock.mono()) - own_us;
         let far = offset_us.abs() > self.skew_us_max;
         if far && !state.warned {
             tracing::warn!(
@@ -181,7 +210,7 @@ impl StampClock {
         let mono = self.clock.mono();
         let mut state = self.state.lock();
         let own_us = self.own_us();
-        let median_us = state.median(own_us);
+        let median_us = state.agreed(self.peers + 1, own_us, mono);
         let apart_us = (median_us - own_us).abs();
         let target_us = self.mono_us() + if apart_us > self.skew_us_max { median_us } else { own_us };
         let elapsed_us = mono.saturating_sub(state.at).as_micros() as i64;
@@ -335,6 +364,66 @@ mod tests {
         clock.heard(2, Reading::Measured(NOW_MS - 10));
         clock.heard(2, Reading::AtLeast(NOW_MS - 3_000));
         assert_eq!(clock.median_offset_ms(), -10);
+    }
+
+    /// A cluster whose clocks are off by `off_ms`: what node `me` stamps first after it started and heard `who`, or `None`
+    /// if it may not stamp.
+    fn first_stamp(off_ms: &[i64], me: usize, who: usize) -> Option<u64> {
+        let shows = |node: usize| NOW_MS.saturating_add_signed(off_ms[node]);
+        let clock = StampClock::new(Hands::at(shows(me)), 500, off_ms.len() - 1);
+        for peer in (0..off_ms.len()).filter(|peer| *peer != me && who >> peer & 1 == 1) {
+            clock.heard(peer as NodeId, Reading::Measured(shows(peer)));
+        }
+        clock.everybody_asked();
+        clock.is_known().then(|| clock.stamp_ms())
+    }
+
+    /// The first stamps of all nodes of `nodes`, whomever they have heard, where the nodes of `wrong` are off.
+    fn first_stamps(nodes: usize, wrong: usize, by_ms: i64) -> Vec<u64> {
+        let off_ms: Vec<i64> = (0..nodes)
+            .map(|node| if wrong >> node & 1 == 1 { by_ms * (node as i64 + 1) } else { 0 })
+            .collect();
+        let all = (0..nodes).flat_map(|me| (0..1 << nodes).map(move |who| (me, who)));
+        all.filter_map(|(me, who)| first_stamp(&off_ms, me, who)).collect()
+    }
+
+    #[test]
+    fn a_minority_of_clocks_moves_no_first_stamp_ahead_whoever_was_heard_and_a_majority_does() {
+        for nodes in 1..=5usize {
+            for wrong in 0..1usize << nodes {
+                let minority = (wrong.count_ones() as usize) * 2 < nodes;
+                let all = first_stamps(nodes, wrong, HOUR_MS as i64);
+                assert!(!all.is_empty());
+                let ahead = all.iter().any(|stamp| *stamp > NOW_MS + 500);
+                let majority = wrong.count_ones() as usize * 2 > nodes;
+                assert!(!(minority && ahead), "{nodes} nodes, wrong {wrong:b}");
+                assert!(!majority || ahead, "{nodes} nodes, wrong {wrong:b}: not seen");
+            }
+        }
+    }
+
+    #[test]
+    fn clocks_that_are_wrong_one_after_another_move_no_first_stamp() {
+        let hands = Hands::at(NOW_MS);
+        let clock = StampClock::new(hands.clone(), 500, 2);
+        // Cut off after it was heard, and set right since.
+        clock.heard(2, Reading::Measured(NOW_MS + HOUR_MS));
+        clock.heard(3, Reading::Measured(NOW_MS));
+        hands.pass(6_000);
+        hands.set(NOW_MS + 2 * HOUR_MS);
+        clock.heard(3, Reading::Measured(NOW_MS + 6_000));
+        assert_eq!(clock.stamp_ms(), NOW_MS + 6_000);
+    }
+
+    #[test]
+    fn a_node_that_was_alone_for_long_goes_by_the_earliest_clock_it_knows() {
+        let hands = Hands::at(NOW_MS);
+        let clock = StampClock::new(hands.clone(), 500, 2);
+        clock.heard(2, Reading::Measured(NOW_MS + HOUR_MS));
+        clock.heard(3, Reading::Measured(NOW_MS));
+        hands.pass(6_000);
+        hands.set(NOW_MS + 2 * HOUR_MS);
+        assert_eq!(clock.stamp_ms(), NOW_MS + 6_000);
     }
 
     #[tokio::test]
