@@ -74,7 +74,7 @@ compat: build
 clients: build
     ops/cluster run --weir {{target}}/weir --quiet -- ops/clients
 
-# other people's clients, each through a kill -9 of the leader they write to: just client-lives ioredis
+# other people's clients, each through a kill -9 of the leader they write to: just client-lives ioredis plain fred
 client-lives *args: build
     ops/client-lives --weir {{target}}/weir {{args}}
 

@@ -4,19 +4,13 @@ import secrets
 import sys
 import threading
 import time
-import traceback
 
 import redis
-from redis.cluster import ClusterNode, RedisCluster
+from checks import entries, main, test
+from redis.cluster import RedisCluster
 
 PORT = int(sys.argv[1])
 RUN = secrets.token_hex(4)
-TESTS = []
-
-
-def test(function):
-    TESTS.append(function)
-    return function
 
 
 def connect(**options):
@@ -95,16 +89,6 @@ def a_group_delivers_acknowledges_and_claims(r):
         assert group["pending"] == 6 and group["lag"] == 0 and group["entries-read"] == 10, group
         assert r.xgroup_delconsumer(k, "g", "carol") == 6
         assert r.xgroup_destroy(k, "g") == 1
-
-
-def entries(reply):
-    """The entries of the one stream in an XREAD(GROUP) reply, whichever shape this redis-py gives it."""
-    if not reply:
-        return []
-    if isinstance(reply, dict):
-        (inner,) = reply.values()
-        return [e for part in inner for e in part] if inner and isinstance(inner[0], list) else inner
-    return reply[0][1]
 
 
 @test
@@ -264,20 +248,4 @@ def shard_channels_find_their_leader(r):
     ear.close()
 
 
-def main():
-    r = connect()
-    failed = 0
-    for function in TESTS:
-        name = function.__name__.replace("_", " ")
-        try:
-            function(r)
-            print(f"  ok    {name}")
-        except Exception as e:
-            failed += 1
-            traceback.print_exc()
-            print(f"  FAIL  {name}: {type(e).__name__}: {e}")
-    print(f"redis-py {redis.__version__}: {len(TESTS) - failed} passed, {failed} failed")
-    sys.exit(1 if failed else 0)
-
-
-main()
+main("redis-py", connect)

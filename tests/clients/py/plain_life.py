@@ -4,18 +4,12 @@ import secrets
 import sys
 import threading
 import time
-import traceback
 
 import redis
+from checks import entries, main, test
 
 PORT = int(sys.argv[1])
 RUN = secrets.token_hex(4)
-TESTS = []
-
-
-def test(function):
-    TESTS.append(function)
-    return function
 
 
 def connect(**options):
@@ -25,15 +19,6 @@ def connect(**options):
 def keys(count):
     """Keys of many slots."""
     return [f"plain:{RUN}:{secrets.token_hex(4)}" for _ in range(count)]
-
-
-def entries(reply):
-    if not reply:
-        return []
-    if isinstance(reply, dict):
-        (inner,) = reply.values()
-        return [e for part in inner for e in part] if inner and isinstance(inner[0], list) else inner
-    return reply[0][1]
 
 
 @test
@@ -133,20 +118,4 @@ def scans_see_every_key(r):
     assert r.dbsize() >= 60
 
 
-def main():
-    r = connect()
-    failed = 0
-    for function in TESTS:
-        name = function.__name__.replace("_", " ")
-        try:
-            function(r)
-            print(f"  ok    {name}")
-        except Exception as e:
-            failed += 1
-            traceback.print_exc()
-            print(f"  FAIL  {name}: {type(e).__name__}: {e}")
-    print(f"redis-py-plain {redis.__version__}: {len(TESTS) - failed} passed, {failed} failed")
-    sys.exit(1 if failed else 0)
-
-
-main()
+main("redis-py-plain", connect)

@@ -5,6 +5,7 @@ Talks to `ops/client-lives` over stdin and stdout: `failover KEY` asks it to kil
 line comes back once that is done.
 """
 import asyncio
+import os
 import secrets
 import sys
 import time
@@ -12,6 +13,12 @@ import time
 # While a leader is replaced a client may see errors for about a second; more than this is a fault.
 OUTAGE_SECONDS = 20
 ENTRIES = 200
+# All keys of a life share a slot; behind a plain port it says which node leads it.
+TAG = os.environ.get("WEIR_LIFE_TAG") or secrets.token_hex(4)
+
+
+def key_of(name):
+    return f"life:{{{TAG}}}:{name}"
 
 
 def say(line):
@@ -39,7 +46,7 @@ async def insist(call):
 
 
 async def live(c):
-    key, quiet = (f"life:{{{secrets.token_hex(4)}}}:{name}" for name in ("jobs", "quiet"))
+    key, quiet = key_of("jobs"), key_of("quiet")
     added = [await c.add(key, {"n": str(n), "bytes": "\u00e9\r\n"}) for n in range(ENTRIES)]
     assert added == sorted(set(added), key=order), added
     rows = await c.range(key)
