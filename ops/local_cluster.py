@@ -11,6 +11,7 @@ import time
 
 NODES = 3
 PLAIN = 9000  # a node's plain port lies this far above its client port
+TLS = 8000  # and its TLS port, where it has one, this far
 READY_SECONDS = 60
 STOP_SECONDS = 15
 
@@ -26,10 +27,10 @@ def free(port):
 
 
 def free_ports(nodes=NODES):
-    """A first port P such that P.. and their plain, peer (+10000) and admin (+20000) ports are free."""
+    """A first port P such that P.. and their TLS, plain, peer (+10000) and admin (+20000) ports are free."""
     for _ in range(200):
         port = random.randrange(8000, 12000)
-        if all(free(port + i + offset) for i in range(nodes) for offset in (0, PLAIN, 10000, 20000)):
+        if all(free(port + i + offset) for i in range(nodes) for offset in (0, TLS, PLAIN, 10000, 20000)):
             return port
     sys.exit("cluster: no free ports")
 
