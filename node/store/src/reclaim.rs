@@ -21,8 +21,11 @@ const SLACK_SEGMENTS: u64 = 4;
 const SPACE_FACTOR: u64 = 3;
 /// Bytes copied between two batches.
 const SLICE_BYTES_MAX: usize = 1 << 20;
-/// How often the free space is looked at while something happens or space is low.
+/// How often the free space is looked at while something happens.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// And while it is low: what waits for room goes on this soon after there is some.
+const LOOK_EVERY_LOW: Duration = Duration::from_millis(200);
 
 pub(crate) struct Reclaim {
     looked: Option<Duration>,
@@ -50,7 +53,12 @@ impl Reclaim {
 
     /// How long this can wait for its next turn.
     pub(crate) fn wait(&self, now: Duration) -> Option<Duration> {
-        self.low.then(|| (self.looked.unwrap_or(self.opened) + LOOK_EVERY).saturating_sub(now))
+        self.low.then(|| self.next_look().saturating_sub(now))
+    }
+
+    fn next_look(&self) -> Duration {
+        let every = if self.low { LOOK_EVERY_LOW } else { LOOK_EVERY };
+        self.looked.unwrap_or(self.opened) + every
     }
 }
 
@@ -59,8 +67,8 @@ impl Writer {
     pub(crate) fn reclaim(&mut self, now: Duration) -> Result<bool, Error> {
         self.drop_oldest()?;
         let moving = self.move_some()?;
-        self.prepare_spares();
         self.look_at_space(now);
+        self.prepare_spares();
         Ok(moving)
     }
 
@@ -226,10 +234,10 @@ impl Writer {
 
     fn look_at_space(&mut self, now: Duration) {
         self.reclaim.disk_full = self.shared.spares.no_space();
-        let due = self.reclaim.looked.is_none_or(|looked| now >= looked + LOOK_EVERY);
+        let due = self.reclaim.looked.is_none() || now >= self.reclaim.next_look();
         if due {
             self.reclaim.looked = Some(now);
-            // Space may have come back: the next turn asks again.
+            // Space may have come back.
             self.shared.spares.ask_again();
         }
         if due || (self.reclaim.disk_full && !self.reclaim.low) {
