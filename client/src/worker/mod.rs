@@ -61,6 +61,7 @@ pub(crate) struct Config {
     pub(crate) handler_timeout: Option<Duration>,
     pub(crate) deliveries_max: u64,
     pub(crate) dead_letters: Option<Bytes>,
+    pub(crate) dead_letters_max: u64,
     pub(crate) retry: (Duration, Duration),
     /// Nobody else works on this stream: whatever is pending is taken over at once.
     pub(crate) exclusive: bool,
@@ -115,6 +116,7 @@ impl Client {
                 block: Duration::from_secs(1),
                 handler_timeout: None,
                 deliveries_max: 10,
+                dead_letters_max: 100_000,
                 retry: (Duration::from_millis(200), Duration::from_secs(30)),
                 exclusive: false,
                 valid_until: None,
@@ -183,6 +185,13 @@ impl WorkerBuilder {
     /// `dead-group`, `dead-id`, `dead-deliveries` and `dead-reason`.
     pub fn dead_letters(mut self, stream: impl AsRef<[u8]>) -> Self {
         self.config.dead_letters = Some(Bytes::copy_from_slice(stream.as_ref()));
+        self
+    }
+
+    /// Entries that the dead-letter stream keeps, or somewhat more: older ones are trimmed, so that a handler that fails
+    /// for everything does not fill the memory. Default 100,000; `u64::MAX` keeps all.
+    pub fn dead_letters_max(mut self, entries: u64) -> Self {
+        self.config.dead_letters_max = entries;
         self
     }
 

@@ -3,7 +3,7 @@
 use super::{Config, Taken};
 use crate::client::Client;
 use crate::command::Cmd;
-use crate::commands::Add;
+use crate::commands::{Add, Trim};
 use crate::error::Error;
 use crate::{Entry, EntryId, PendingEntry};
 use bytes::Bytes;
@@ -144,6 +144,9 @@ pub(super) async fn bury(
         ("dead-reason", reason.as_bytes()),
     ] {
         add = add.field(name, value);
+    }
+    if config.dead_letters_max < u64::MAX {
+        add.trim = Some(Trim::MaxLenApprox(config.dead_letters_max));
     }
     add.idmp = Some((
         [b"dead:", config.group.as_ref()].concat(),

@@ -176,6 +176,31 @@ async fn errors_panics_and_timeouts_are_retried_and_end_in_the_dead_letters() {
 }
 
 #[tokio::test]
+async fn dead_letters_are_bounded() {
+    let cluster = start(3, "").await;
+    let client = connect(&cluster).await;
+    add(&client, "s", 0..200).await;
+    let tried = Arc::new(AtomicUsize::new(0));
+    let counted = tried.clone();
+    let worker = client
+        .worker("s", "g", "one")
+        .concurrency(16)
+        .deliveries_max(1)
+        .dead_letters_max(60)
+        .run(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            async { Err("never") }
+        })
+        .await
+        .expect("at work");
+    until("all are tried", async || tried.load(Ordering::SeqCst) == 200).await;
+    let done = worker.stop().await.expect("stopped");
+    assert_eq!((done.dead_lettered, pending(&client, "s").await), (200, 0));
+    let kept = client.xlen("{s}:dead").await.expect("a length");
+    assert!((60..190).contains(&kept), "{kept} letters");
+}
+
+#[tokio::test]
 async fn a_stop_finishes_what_is_in_hand_and_leaves_the_rest() {
     let cluster = start(3, "").await;
     let client = connect(&cluster).await;
