@@ -108,7 +108,7 @@ chaos *args:
 exactly-once *args: build
     {{target}}/exactly-once {{args}}
 
-# numbers beside redis-server, valkey, NATS and the machine's own limit (--quick, --only PART, --against PEER, --json FILE)
+# numbers beside redis-server, valkey, NATS and the machine's own limit (--quick, --only PART, --against PEER, --json FILE, --large)
 bench *args:
     ops/setup bench
     cargo build --release --workspace --bin weir --bin weir-bench

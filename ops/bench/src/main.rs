@@ -2,6 +2,7 @@
 //! in rounds that take turns, and prints tables.
 
 mod compare;
+mod complexity;
 mod floor;
 mod ideal;
 mod lifecycle;
@@ -32,6 +33,9 @@ struct Arguments {
     /// Writes all numbers as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Measures complexity also with ten million entries and a million pending ones (minutes, some GB of memory).
+    #[arg(long)]
+    large: bool,
     /// Only these, comma-separated.
     #[arg(long, value_delimiter = ',')]
     only: Vec<Chapter>,
@@ -85,6 +89,8 @@ enum Chapter {
     Idle,
     /// How long a restart takes.
     Restart,
+    /// What each stream command costs on small and large streams.
+    Complexity,
 }
 
 /// What to measure, and how long.
@@ -156,6 +162,9 @@ async fn run(arguments: &Arguments) -> Result<()> {
     }
     if wanted(Chapter::Restart) {
         lifecycle::restart(&plan, &mut report).await?;
+    }
+    if wanted(Chapter::Complexity) {
+        complexity::measure(&plan, &programs, &mut report, arguments.large).await?;
     }
     report.floor_of_one_connection();
     print!("{report}");

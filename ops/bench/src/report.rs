@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::complexity;
 use crate::load::Measured;
 use crate::servers::Kind;
 use crate::targets::Verdict;
@@ -63,19 +64,36 @@ pub(crate) struct Figure {
     pub(crate) note: String,
 }
 
+/// What one call of a command costs on a stream of so many entries.
+#[derive(Debug, Serialize)]
+pub(crate) struct Cost {
+    pub(crate) command: String,
+    pub(crate) server: &'static str,
+    pub(crate) entries: usize,
+    /// Median microseconds.
+    pub(crate) us: f64,
+}
+
 /// All that was measured.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
     pub(crate) verdicts: Vec<Verdict>,
     pub(crate) figures: Vec<Figure>,
+    pub(crate) costs: Vec<Cost>,
     /// Peers that are not installed.
     pub(crate) missing: BTreeSet<&'static str>,
 }
 
 impl Report {
     pub(crate) fn new() -> Self {
-        Report { rows: Vec::new(), verdicts: Vec::new(), figures: Vec::new(), missing: BTreeSet::new() }
+        Report {
+            rows: Vec::new(),
+            verdicts: Vec::new(),
+            figures: Vec::new(),
+            costs: Vec::new(),
+            missing: BTreeSet::new(),
+        }
     }
 
     pub(crate) fn figure(&mut self, name: &str, value: f64, unit: &'static str, note: impl Into<String>) {
@@ -118,6 +136,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.rows_to(f)?;
         self.verdicts_to(f)?;
+        self.costs_to(f)?;
         writeln!(f)?;
         for figure in &self.figures {
             writeln!(f, "{:<46}{:>12.3} {:<6}{}", figure.name, figure.value, figure.unit, figure.note)?;
@@ -158,6 +177,51 @@ impl Report {
             if let Some(error) = &row.error {
                 writeln!(f, "    {error}")?;
             }
+        }
+        Ok(())
+    }
+
+    /// A line a command: its cost at each size, on Weir and on Redis, and whether it grows where Redis' does not.
+    fn costs_to(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sizes: BTreeSet<usize> = self.costs.iter().map(|cost| cost.entries).collect();
+        let (Some(small), Some(large)) = (sizes.first(), sizes.last()) else { return Ok(()) };
+        let kinds = [Kind::Weir.name(), Kind::RedisMemory.name()];
+        write!(f, "\n{:<40}", "median us of one call, entries:")?;
+        for name in ["weir", "redis"] {
+            for size in &sizes {
+                write!(f, "{:>16}", format!("{name} {size}"))?;
+            }
+        }
+        writeln!(f)?;
+        let cost = |command: &str, server: &str, entries: usize| {
+            let same = |c: &&Cost| c.command == command && c.server == server && c.entries == entries;
+            self.costs.iter().find(same).map(|cost| cost.us)
+        };
+        for first in self.costs.iter().filter(|c| c.server == kinds[0] && c.entries == *small) {
+            write!(f, "  {:<38}", first.command)?;
+            for server in kinds {
+                for size in &sizes {
+                    match cost(&first.command, server, *size) {
+                        Some(us) => write!(f, "{us:>16.0}")?,
+                        None => write!(f, "{:>16}", "-")?,
+                    }
+                }
+            }
+            let grows = |server| {
+                let (small, large) =
+                    (cost(&first.command, server, *small), cost(&first.command, server, *large));
+                small.zip(large).map(|(small, large)| complexity::grows(small, large))
+            };
+            writeln!(
+                f,
+                "{}",
+                match (grows(kinds[0]), grows(kinds[1])) {
+                    (Some(true), Some(false)) => "  GROWS, and not in Redis",
+                    (Some(true), None) => "  GROWS; this Redis does not know it",
+                    (Some(true), Some(true)) => "  grows, as in Redis",
+                    _ => "",
+                }
+            )?;
         }
         Ok(())
     }
