@@ -14,8 +14,11 @@ use weir_tests::process::{Cluster, ClusterOptions};
 use crate::Plan;
 use crate::report::{Cost, Report, median};
 use crate::servers::peers::Programs;
-use crate::servers::{Kind, redis};
+use crate::servers::redis;
 
+/// The servers as the table calls them.
+pub(crate) const WEIR: &str = "weir";
+pub(crate) const REDIS: &str = "redis";
 /// Calls of each command; the middle one counts.
 const CALLS: usize = 51;
 /// Commands that are sent together while a stream is filled.
@@ -57,27 +60,27 @@ pub(crate) async fn measure(
             hosts: Vec::new(),
         })
         .await?;
-        of_server(Kind::Weir, &cluster.address(0), *size, report).await?;
+        of_server(WEIR, &cluster.address(0), *size, report).await?;
         drop(cluster);
         let (process, address) = redis::start(&programs.redis, &dir.join("redis"), &redis::MEMORY).await?;
-        of_server(Kind::RedisMemory, &address, *size, report).await?;
+        of_server(REDIS, &address, *size, report).await?;
         drop(process);
     }
     Ok(())
 }
 
 /// All commands on one server and a stream of this size.
-async fn of_server(kind: Kind, address: &str, size: Size, report: &mut Report) -> Result<()> {
-    eprintln!("  {}: {} entries, {} pending", kind.name(), size.entries, size.pending);
+async fn of_server(server: &'static str, address: &str, size: Size, report: &mut Report) -> Result<()> {
+    eprintln!("  {}: {} entries, {} pending", server, size.entries, size.pending);
     let mut connection = Connection::open(address, LIMIT).await?;
-    fill(&mut connection, size).await.with_context(|| kind.name())?;
+    fill(&mut connection, size).await.context(server)?;
     for work in commands(size) {
         let mut taken = Vec::with_capacity(CALLS);
         for n in 0..CALLS {
             let line = work.line(&mut connection, n).await?;
             let began = Instant::now();
             match connection.call(&words(&line), LIMIT).await? {
-                Value::Error(error) if kind == Kind::Weir => {
+                Value::Error(error) if server == WEIR => {
                     bail!("{line}: {}", String::from_utf8_lossy(&error))
                 }
                 // What this server does not know is not compared.
@@ -87,7 +90,7 @@ async fn of_server(kind: Kind, address: &str, size: Size, report: &mut Report) -
         }
         if taken.len() == CALLS {
             let (command, us) = (work.name.to_owned(), median(taken));
-            report.costs.push(Cost { command, server: kind.name(), entries: size.entries, us });
+            report.costs.push(Cost { command, server, entries: size.entries, us });
         }
     }
     Ok(())

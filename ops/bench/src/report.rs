@@ -185,9 +185,9 @@ impl Report {
     fn costs_to(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sizes: BTreeSet<usize> = self.costs.iter().map(|cost| cost.entries).collect();
         let (Some(small), Some(large)) = (sizes.first(), sizes.last()) else { return Ok(()) };
-        let kinds = [Kind::Weir.name(), Kind::RedisMemory.name()];
+        let kinds = [complexity::WEIR, complexity::REDIS];
         write!(f, "\n{:<40}", "median us of one call, entries:")?;
-        for name in ["weir", "redis"] {
+        for name in kinds {
             for size in &sizes {
                 write!(f, "{:>16}", format!("{name} {size}"))?;
             }
